@@ -1,4 +1,4 @@
-"""Recognise the format of a file by its first lines. `generic` overrides all formats but Codex."""
+"""Recognise the format of a file by its first lines."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -95,7 +95,6 @@ def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
 
 
 def is_message(entry: Entry) -> bool:
-    """Check whether an entry is a prompt, result or reply that is not marked as internal."""
     return entry.get("type") in ("user", "assistant") and not (
         entry.get("isMeta") is True or entry.get("isVisibleInTranscriptOnly") is True
     )
@@ -119,10 +118,7 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
 
 
 class Chain:
-    """Finds the live lines of a file by the rules above.
-
-    `leaf` is the uuid in the last `last-prompt`, `metadata` the last `compactMetadata`.
-    """
+    """Finds the live lines of a file by the rules above."""
 
     def __init__(self, lines: list[Node], leaf: str | None, metadata: Entry) -> None:
         self._lines = lines
@@ -158,10 +154,7 @@ class Chain:
             at = above
 
     def _segment(self, segment: object) -> set[int]:
-        """Return the lines that the last compaction preserved, from `headUuid` to `tailUuid`.
-
-        Versions before 2.1.112 list only these ends. Claude Code walks from the tail to the head.
-        """
+        """Find the lines that a compaction preserved: before 2.1.112, only the ends are listed."""
         ends = dict_or_empty(segment)
         head, at = ends.get("headUuid"), self._places.get(str_or_empty(ends.get("tailUuid")))
         walked: set[int] = set()
@@ -244,7 +237,6 @@ def is_prompt(entry: Entry) -> bool:
 
 
 def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
-    """Return why the last turn is open, or None; and `quiet` of the Survey."""
     for line in lines.backward():
         entry = parse(line.raw) if line.raw else None
         if entry is None:
@@ -301,10 +293,8 @@ def _first_text(entry: Entry) -> str:
 
 
 class ClaudeSurvey(Survey, frozen=True):
-    """The survey of a Claude Code session, with facts about tool calls by their ids."""
-
-    tools: Mapping[str, str] = field(default_factory=dict)  # names
-    replaced: frozenset[str] = frozenset()  # calls whose results are sent as a short text
+    tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
+    replaced: frozenset[str] = frozenset()  # ids of calls whose results are sent as a short text
 
 
 NOTHING_SEEN = ClaudeSurvey(0, {}, None)
@@ -423,10 +413,9 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
         yield replace(part, locked=locked) if locked else part
 
 
-def _unread(
+def _unsent(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
 ) -> Iterator[Part]:
-    """Yield the strings in an unsent value or, `as_one_part`, an object without placeholders."""
     whole = as_one_part and isinstance(value, dict)
     texts = [text for _, text in strings_in(value)] if whole else []
     if texts and not any(map(placeholder_in, texts)):
@@ -436,7 +425,6 @@ def _unread(
 
 
 def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
-    """Yield the parts of an attachment and of the messages `rendered` from it."""
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -445,9 +433,9 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
     tool = "Read" if is_file else None
     yield from _within(entry.get("rendered"), ("rendered",), kind, tool)
     if before_compaction:
-        yield from _unread(attachment, ("attachment",), kind, tool)
+        yield from _unsent(attachment, ("attachment",), kind, tool)
         return
-    locked = None if is_file or rendered else "the agent sends it again unchanged"
+    locked = None if is_file or rendered else "the agent still reads it"
     yield from _within(attachment, ("attachment",), kind, tool, dead=rendered, locked=locked)
 
 
@@ -487,7 +475,6 @@ class ClaudeCode(Format):
         )
 
     def session(self, head: Sequence[Entry]) -> str | None:
-        """Return the agent's id if the file is a sub-agent's, else the session id of its lines."""
         first = next((entry for entry in head if entry_id(entry) is not None), {})
         subagent = usable_id(first.get("agentId")) if first.get("isSidechain") is True else None
         session_ids = (usable_id(entry.get("sessionId")) for entry in head)
@@ -527,7 +514,7 @@ class ClaudeCode(Format):
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash of a record of an API request, else None: all other ids are random."""
+        """Return the hash in a record of an API request. The ids of other entries are random."""
         digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 
@@ -546,7 +533,7 @@ class ClaudeCode(Format):
         survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
         if self.rest(entry) is not None:
             key = _RECORDS[entry["type"]][1]
-            yield from _unread(entry.get(key), (key,), "system", None)
+            yield from _unsent(entry.get(key), (key,), "system", None)
         if entry_id(entry) is None:
             return
         kind = entry["type"]
@@ -558,14 +545,14 @@ class ClaudeCode(Format):
                 yield from _user(entry, survey)
             tool = survey.tools.get(self.anchor(entry, ()) or "")
             shown = entry.get("toolUseResult")
-            yield from _unread(
+            yield from _unsent(
                 shown, ("toolUseResult",), "tool_result", tool, as_one_part=before_compaction
             )
         elif kind == "system":
             yield from leaves(str_or_none(entry.get("content")), ("content",), "system", None)
         elif kind == "progress":
             tool = survey.tools.get(str(entry.get("parentToolUseID")))
-            yield from _unread(entry.get("data"), ("data",), "tool_result", tool)
+            yield from _unsent(entry.get("data"), ("data",), "tool_result", tool)
         elif kind == "attachment":
             yield from _attached(entry, before_compaction=before_compaction)
 

@@ -27,7 +27,7 @@ SUBAGENTS = "subagents"
 # Seconds within which Claude Code writes a tool call to its session file. It collects lines for
 # 100 ms (2.1.330), and a busy machine delays it.
 LATEST_LINE = 1.5
-_IN_A_PROJECT = re.compile(  # the name is an absolute path, with `-` for `/`, `\` and `:`
+_IN_A_PROJECT = re.compile(  # the name is a path, with `-` for all but letters and digits
     r"/projects/(?:[A-Za-z]-)?-[^/]*/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )
 _LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
@@ -71,7 +71,7 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read a record; retry if it seems half written. Return None if it or its process is gone."""
+    """Read a record; retry if it seems half written."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:
@@ -131,7 +131,6 @@ def location(path: str) -> Location | None:
 
 
 def is_no_session(path: str, known_home: str) -> bool:
-    """Check whether a file in `known_home`, or in a session's own directory, is no session."""
     in_a_home = path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
     return in_a_home and location(path) is None
 
@@ -186,10 +185,7 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
 
 
 def calling_session() -> str | None:
-    """Return the path of the Claude Code session that called this program, or None.
-
-    If a sub-agent called it, this is the path of the main session.
-    """
+    """Return the path of the calling session. For a sub-agent, this is the main session."""
     home = home_paths.claude_code()
     for pid in ancestors():
         record = read(os.path.join(home, RECORDS), pid)
@@ -216,7 +212,6 @@ def project_of(directory: str) -> str:
 
 
 def young_subagent(where: Location, now: float, quiet: float) -> str | None:
-    """Return a reason if a sub-agent wrote, or may have written, less than `quiet` seconds ago."""
     if where.subagent:
         return None
     try:

@@ -113,7 +113,7 @@ class Session(Struct, frozen=True):
     """A session on disk, in the store, or both."""
 
     title: str
-    path: str
+    path: str  # not unique: a session that is gone may have had the same
     file: SessionFile | None
     record: SessionRecord | None
     unseen: str = ""  # why it is unknown whether its file exists

@@ -246,7 +246,6 @@ def _databases(settings: Settings) -> Iterator[Finding]:
 
 
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
-    """Return the placeholders of a session. They come from a plan that restores everything."""
     form = session.format
     record = find_record(store, session)
     examined = examine_open(settings, store, session, 0.0, record, kept_messages=0)
@@ -291,7 +290,7 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
             seen = placeholders_of(settings, store, opened)
     except FileNotFoundError:
         return None
-    except RefusedError as why:  # the file exists, but its format is unknown now
+    except RefusedError as why:
         placed = record and store.placements.of_session(record.id)
         return _unsure(session.title, str(why)) if placed else None
     except (BlockingIOError, BusyError):

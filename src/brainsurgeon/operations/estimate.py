@@ -26,7 +26,6 @@ def estimate(
 ) -> Estimate:  # fmt: skip
     """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
     named = (session_named(settings, store, name) for name in names)
-    # A session may have the path of one that is gone.
     chosen = list({(session.path, session.file is None): session for session in named}.values())
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))
     listed, chosen = [], chosen or all_sessions(settings, store)
@@ -45,7 +44,6 @@ def estimate(
 def _replay(
     settings: Settings, store: Store, session: Session, now: float
 ) -> SessionEstimate | None:
-    """Return an estimate, or None if the file is gone or no recorded model call has a time."""
     if session.file is None:
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:

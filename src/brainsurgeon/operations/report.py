@@ -32,7 +32,6 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
     """Return the report, with content of sessions only if `previews` is set. Writes nothing."""
     sessions = all_sessions(settings, store)
     listed = summaries(settings, store, sessions, now)
-    # A session may have the path of one that is gone.
     by_place = {(session.path, session.file is None): session for session in sessions}
     found = [by_place[summary.path, summary.changed_at is None] for summary in listed]
     pages = []
@@ -109,7 +108,6 @@ def _sums_by_name(rows: Iterator[tuple[str, int, int, int]]) -> tuple[Sum, ...]:
 
 
 def _copies_beside(sessions: list[Session]) -> Iterator[Sum]:
-    """Yield the places in which agents keep copies of values. These copies are never pruned."""
     places: set[str] = set()
     databases: set[str] = set()
     for session in sessions:

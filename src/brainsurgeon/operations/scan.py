@@ -258,7 +258,7 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not has_agent_name(file):  # the walk could not read the file's format
+            if not has_agent_name(file):  # it was leased when the walk tried to read its format
                 raise NotIdleError(inspect.LEASED)
             found = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if found and store else found

@@ -67,8 +67,6 @@ class Signature(Struct, frozen=True):
 
 
 class Signatures(Struct):
-    """All signatures of one session."""
-
     standing: list[Signature] = field(default_factory=list)
     # Offsets of live entries with values that stay extracted.
     left: list[int] = field(default_factory=list)
@@ -177,7 +175,6 @@ class Gatherer:
             splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, removals)
             removals = list(self.weighed(parsed, removals))
         except (splice.UntouchableError, RecursionError) as why:
-            # The line cannot be edited: its signatures stay.
             unsure = (parsed.offset, parsed.offset)
             removals, stays = [_removal(parsed, unsure, (), 0, b"")], str(why)
         self.signatures.standing += [
@@ -191,8 +188,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if no value before it is extracted now, and none was extracted when
-        # the thinking was signed. The latter is certain if the thinking was extracted first.
+        # A signature is valid if the values before it are the same as when the thinking was signed:
+        # none is extracted now, and none was extracted before this thinking was.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []
@@ -206,7 +203,6 @@ class Gatherer:
         return unfit
 
     def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
-        """Yield the edits of a line, with the tokens of a request that each removal saves."""
         gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
         rate = self._session.records.rate
         for edit in edits:

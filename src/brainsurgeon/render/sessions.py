@@ -28,7 +28,6 @@ _BY = {
 
 
 def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) -> dict[str, Any]:
-    """Return the answer as JSON. `with_content` adds the values in any case."""
     before, others = answer.previous is not None, answer.others
     includes = answer.shows_values or with_content
     document: dict[str, Any] = {

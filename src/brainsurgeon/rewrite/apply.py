@@ -135,7 +135,6 @@ class ExtractedValues:
         return written
 
     def with_names(self, edits: Iterable[Edit]) -> Iterator[Edit]:
-        """Yield edits of the plan with the placeholders that the store chose."""
         for edit in edits:
             yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
 
@@ -237,7 +236,6 @@ class Attempt:
             self.successor.close()
 
     def resolve(self) -> None:
-        """If the rewrite was begun and has not succeeded, finish or undo it as after a crash."""
         if not self.journal_id or isinstance(self.result, Rewrite):
             return
         self.close()  # our own descriptor would prevent the lease
@@ -257,8 +255,6 @@ def apply(
     After RefusedError, the session is unchanged. After any other error, a rewrite that was begun is
     finished or undone as after a crash, at the latest by the next recovery.
     """
-    # Several files share each commit. These are changed one by one: sessions in databases, files
-    # of locked sessions, and the files of a shared transaction that failed.
     try:
         changes = _recorded(store, changes)
     except errors.StoppedError:
@@ -287,7 +283,7 @@ def apply(
             elif tried.result or len(files) == 1:
                 why = "its rewrite was not begun; try again"
                 results.append(tried.result or errors.BusyError(why))
-            else:
+            else:  # its session was locked, or the shared transaction failed
                 results += apply(store, [tried.change], clock)
         except Exception as error:  # noqa: BLE001  the other sessions are changed all the same
             results.append(error)
@@ -606,7 +602,6 @@ class Batch:
 
     @contextmanager
     def take(self) -> Iterator[list[Planned]]:
-        """Remove and return the waiting sessions; they are closed on exit."""
         waiting, self._waiting = self._waiting, []
         with ExitStack() as held:
             for planned in waiting:
@@ -614,16 +609,12 @@ class Batch:
             yield waiting
 
 
-# The reasons for cancelling requests to redact.
 NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
 KEPT = "the configuration has keep_purge_control_calls = true"
 
 
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
-    """Carry out the plan of an idle session. Return None if the plan has no edits.
-
-    Raises NotIdleError if only a part of the plan, or nothing, can be carried out now.
-    """
+    """Carry out a plan. Raises NotIdleError if all of it, or a part, has to wait."""
     examined, plan = change.examined, change.plan
     end_redactions(store, examined, plan)
     if plan.deferred:
@@ -657,7 +648,6 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 def examine_to_change(
     settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float]
 ) -> Iterator[Examination]:
-    """Examine a session for a command that changes it. Translates errors into those of commands."""
     try:
         with examine_quiet(settings, store, current_state(file), clock()) as examined:
             examined.check_turn()

@@ -41,14 +41,9 @@ FormatOf = Callable[[str, Fingerprint], str | None]
 def _open_listed(
     path: str, name: str, above: int | None, memory: Memory | None
 ) -> tuple[int, Listing]:
-    """Open a directory and return a descriptor and its listing.
-
-    Without `above`, `name` is a path. Otherwise it names a directory, not a link, in the open
-    directory `above`. A descriptor of a listing in `memory` serves only to open or stat files.
-    """
     flags = _DIRECTORY if above is None else _DIRECTORY | os.O_NOFOLLOW
     if memory and (known := memory.listings.get(path)):
-        descriptor = os.open(name, _PATH | flags, dir_fd=above)
+        descriptor = os.open(name, _PATH | flags, dir_fd=above)  # serves to open and stat files
         if Fingerprint.of(os.fstat(descriptor)) == known.mark:
             memory.listed[path] = known
             return descriptor, known
@@ -279,7 +274,6 @@ def identity_of(file: SessionFile) -> str | None:
 
 
 def session_at(root: str, path: str) -> SessionFile | Unreadable | None:
-    """Return the session at a path below a root, in a file or database, or the unreadable item."""
     return discover_at([Root(root)], path) or _row_at(Root(root), path, {})
 
 

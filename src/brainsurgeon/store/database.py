@@ -30,7 +30,7 @@ NONE_LEFT = 1 << 20  # bytes of free disk below which nothing can be stored
 PATIENCE = 10.0  # seconds to wait for another brainsurgeon process
 
 DatabaseError = sqlite3.Error
-PAGE = 4096  # bytes; with 8192, a store of values of 40 KB was 7 % larger, of 8 KB 12 %
+PAGE = 4096  # bytes; with 8192, a store was 7 % larger for values of 40 KB, 12 % for 8 KB
 
 ADVICE = (
     "`brainsurgeon store restore FILE` puts a backup in its place; without a backup,"
@@ -319,7 +319,6 @@ def _pid_in(descriptor: int) -> int | None:
 
 @contextmanager
 def hold_store(directory: str) -> Iterator[None]:
-    """Hold the locks of the daemon and of all sessions; raise BusyError if one is taken."""
     with hold_daemon_lock(directory), hold_sessions(directory):
         yield
 
