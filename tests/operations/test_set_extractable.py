@@ -224,6 +224,14 @@ def test_pin_of_an_extracted_entry_suggests_a_restore(world, pruned, path, conve
         assert pin(world, pruned, True).extracted == 0
 
 
+def test_only_a_pin_is_said_to_keep_the_entry(world, pruned):
+    """Removing a pin keeps nothing: the answer only says that values stay extracted."""
+    kept = "This keeps what is in the entry now."
+    assert set_json(pin(world, pruned, False))["suggestion"].startswith(kept)
+    unpinned = set_json(pin(world, pruned, None))["suggestion"]
+    assert unpinned.startswith("Values that were extracted from it stay extracted")
+
+
 @pytest.mark.parametrize("settings", [
     {"enabled": False}, {"exclude": ["session:s"]}, {"min_session_bytes": 10_000_000},
 ])  # fmt: skip

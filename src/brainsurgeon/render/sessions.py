@@ -15,9 +15,10 @@ SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
     "on the entry: `set_extractable` with false in the tool, `brainsurgeon pin ENTRY` in a shell."
 )
+KEPT = "This keeps what is in the entry now. "
 STILL_OUT = (
-    "This keeps what is in the entry now. Values that were extracted from it stay extracted until "
-    "they are restored: call restore for this entry."
+    "Values that were extracted from it stay extracted until they are restored: call restore for "
+    "this entry."
 )
 _MOST = 20  # sessions listed by name
 _BY = {
@@ -136,7 +137,8 @@ def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str
 
 
 def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
-    suggestion = {"suggestion": STILL_OUT} if answer.extracted else {}
+    advice = STILL_OUT if answer.value is None else KEPT + STILL_OUT
+    suggestion = {"suggestion": advice} if answer.extracted else {}
     return {"set": True, **to_builtins(answer), **suggestion}
 
 
