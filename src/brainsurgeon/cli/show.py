@@ -234,8 +234,8 @@ def history(
     """List the runs and their changes, the newest last.
 
     --events lists the newest 50 events, --since all events after an event or a time. Events are
-    kept for 30 days, and never contain content of sessions. With --follow, --json prints one
-    document a line.
+    kept for 30 days, at most 100,000 of them. They never contain content of sessions. With
+    --follow, --json prints one document a line.
 
     \b
     Example:

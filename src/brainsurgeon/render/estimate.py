@@ -85,7 +85,7 @@ def saved_so_far(bill: Bill) -> str:
     return (
         f"an estimate: {about(bill.tokens_sent)} tokens were not sent; the prompts cost"
         f" {about(abs(bill.tokens_paid))} input tokens {_less(bill.tokens_paid)}{money},"
-        " including broken caches"
+        " the cost of broken caches included"
     )
 
 

@@ -35,7 +35,7 @@ WAIT_FOR_CLOSING = 0.5  # seconds that late writers have to close the old file
 TRUSTED = 5.0  # seconds to rely on the leases, which the kernel breaks after 45 (fcntl(2))
 
 _OPEN = "another process has the file open"
-_NO_LEASES = "no lease can be had here ({}), and its root is not `exclusive`"
+_NO_LEASES = "no lease can be had here ({}), and the session's root is not `exclusive`"
 _TEMPORARY = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 BLOCK = 4096  # bytes; in the copy of a sparse file, blocks of zeros become holes
@@ -111,7 +111,6 @@ class Successor(Struct):
         return self.result is None
 
     def exchange(self) -> None:
-        """Lease both files, check that nothing has changed, and exchange the names."""
         session = self.session
         self.leased_at = time.monotonic()
         try:

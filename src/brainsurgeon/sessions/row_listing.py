@@ -32,7 +32,10 @@ from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedEr
 
 MOST_ROWS = 512
 _Item = TypeVar("_Item")
-UNTRIED = "SQLite's locks were not tested on this filesystem ({}), and its root is not `exclusive`"
+UNTRIED = (
+    "SQLite's locks were not tested on this filesystem ({}),"
+    " and the session's root is not `exclusive`"
+)
 
 
 class RowSpan(NamedTuple):
