@@ -31,7 +31,7 @@ class DatabaseStatus(Struct, frozen=True):
     left_alone: str | None  # why nothing is extracted from this database
 
 
-class ScannedFiles(Struct):
+class ScanTotals(Struct):
     dry_run: bool  # if true, nothing was changed: the numbers are predictions
     enabled: bool = True
     files_seen: int = 0
@@ -39,11 +39,6 @@ class ScannedFiles(Struct):
     files_scanned: int = 0
     files_deferred: int = 0
     files_failed: int = 0
-
-
-class ScanTotals(ScannedFiles):
-    """Sums over the sessions that changed, or would change in a dry run."""
-
     sessions_changed: int = 0
     entries_extracted: int = 0
     values_extracted: int = 0
@@ -190,12 +185,12 @@ class OverfullSession(
 
 
 class SessionRollback(
-    SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "since": "reasons"}
+    SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "not_restored": "reasons"}
 ):
     """The result of a rollback for one session; `state` may also be `rolled back`."""
 
     turns: int = 0
-    since: dict[str, int] = field(default_factory=dict)  # values without placeholder, by reason
+    not_restored: dict[str, int] = field(default_factory=dict)  # numbers of values, by reason
 
     @property
     def unfinished(self) -> bool:
@@ -209,8 +204,6 @@ class RollbackReport(Struct, frozen=True):
 
 
 class Relief(Fit, frozen=True, kw_only=True):
-    """The result of a relief, or the expected result in a dry run."""
-
     session: str
     pending: bool = False
     reason: str = ""  # why the relief is pending or, in a dry run, would be
@@ -324,8 +317,9 @@ class Run(Struct, frozen=True):
     """One run of a command that changed something.
 
     `facts` are counts: `sessions`; values `extracted`, `redacted`, `restored` and `expired`;
-    `fields`; archives `archived` and `unarchived`; the turns in these; extracted `chars`; `tokens`
-    that the next requests save. A rollback also has `rolls_back`, the id of the run that it undid.
+    `fields`; archives `archived` and `unarchived`, with turns `archived_turns` and
+    `unarchived_turns`; extracted `chars`; `tokens` that the next requests save. A rollback also has
+    `rolls_back`, the id of the run that it undid.
     """
 
     id: int
@@ -395,8 +389,6 @@ class NotSearched(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True, rename={"unread": "not_searched"}):
-    """The first matches of a search, and the sessions whose files could not be read."""
-
     hits: list[Hit]
     more: bool  # there are further matches
     unread: list[NotSearched]
@@ -424,8 +416,6 @@ class Filling(Amount, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The content of one session and the plan of its next scan."""
-
     session: str
     path: str
     format: str

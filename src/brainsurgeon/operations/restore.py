@@ -525,5 +525,5 @@ def _answer(
     return reports.SessionRollback(
         session.title, "rolled back" if changed else "nothing to undo",
         sum(value.archive_id is None for value in back), undone,
-        tuple(dict.fromkeys(not_done)), turns=len(turns), since=dict(not_restored),
+        tuple(dict.fromkeys(not_done)), turns=len(turns), not_restored=dict(not_restored),
     )  # fmt: skip

@@ -240,9 +240,9 @@ def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
 
 def rollback(done: reports.RollbackReport) -> str:
     lines = []
-    for session in done.sessions:
-        lines += session_restored(session, session.turns)
-        lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in session.since.items()]
+    for one in done.sessions:
+        lines += session_restored(one, one.turns)
+        lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in one.not_restored.items()]
     states = Counter(session.state for session in done.sessions)
     waits = f", {states['pending']} waiting until idle" if states["pending"] else ""
     lines.append(
@@ -325,9 +325,9 @@ def check(state: reports.Status, troubles: list[str], now: float) -> str:
     if troubles:
         return f"brainsurgeon: {safe('; '.join(_some(troubles)))}"
     last = state.daemon.last_run_at
-    age = f"last run {ago(last, now)}" if last is not None else ""
+    age = f"last run {ago(last, now)}, " if last is not None else ""
     sessions = counted(sum(state.sessions_by_state.values()), "session")
-    return f"brainsurgeon: ok, {age}, {sessions}, {bytes_(state.store.bytes_saved)} saved"
+    return f"brainsurgeon: ok, {age}{sessions}, {bytes_(state.store.bytes_saved)} saved"
 
 
 def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> str:
