@@ -15,7 +15,7 @@ empty store if there is none. `recover` finishes or undoes rewrites that a crash
 `recover` before every function that writes. Sessions and entries are named as on the command line.
 No function prints or logs.
 
-Results are classes of `reports`. Errors are classes of `errors`, subclasses of BrainsurgeonError:
+Most results are classes of `reports`. Errors are classes of `errors`, based on BrainsurgeonError:
 `exit_code` is the exit code of the command line, and `facts()` returns facts to act on.
 
 - ConfigError: the configuration is invalid; all problems are listed;

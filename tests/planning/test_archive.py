@@ -35,7 +35,7 @@ def test_turn_whose_line_cannot_be_edited_is_not_archived():
     result = planned(talk, Archiving(ON, refused=frozenset({ids[0][1]})))
 
     assert archived_turns(result) == [(*ids[1], 1)]
-    assert result.turns[0].reason == "format: its last answer cannot be replaced now"
+    assert result.turns[0].reason == "format: its last answer cannot be replaced"
 
 
 def test_turn_without_an_answer_is_reported_as_such():

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 
-# Names that are also accepted for the tool and for the action `restore`, but not advertised.
+# As a tool's name or as an action, each means the action `restore`. No such tool is advertised.
 ALSO_CALLED = ("restore", "restore_remote")
 Absent = SkipJsonSchema[None]
 Positive = Annotated[int, Field(ge=1)]
@@ -29,7 +29,6 @@ def _listed(keys: Any) -> Any:
 
 
 def _from_text(value: Any) -> Any:
-    """Parse a boolean or a number that was passed as text. Return anything else unchanged."""
     if not isinstance(value, str):
         return value
     if value.isascii() and value.isdigit() and len(value) < 20:  # noqa: PLR2004

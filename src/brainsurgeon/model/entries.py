@@ -23,13 +23,11 @@ def placeholder_named(ident: str) -> str:
 
 
 def unnumbered(name: str) -> str:
-    """Remove the number (`~2`) at the end of a placeholder's id, if it has a number."""
     at = name.rfind("~")
     return name[:at] if at > 0 else name
 
 
 def id_named(reference: str) -> str:
-    """Return the id that a user entered, bare or in a placeholder, which may be quoted."""
     bare = reference.strip(" \t\r\n`")
     match = WHOLE_PLACEHOLDER.fullmatch(bare.strip("'\""))
     return match[1] if match else bare
@@ -89,8 +87,6 @@ class Part(Struct, frozen=True):
 
 
 class RemovedValue(Struct, frozen=True):
-    """A value of an entry that a placeholder or another text replaces in its line."""
-
     entry_id: str
     name: str  # the id in the placeholder or in the text of the archive
     path: KeyPath
@@ -98,7 +94,7 @@ class RemovedValue(Struct, frozen=True):
     tool: str | None
     chars: int
     block: bool  # a text block replaces a whole object
-    anchor: str | None  # the id of its tool call; for the link of an archive, the original parent
+    anchor: str | None  # the id of its tool call, or the `parentId` that an archive replaced
     rest: bytes | None  # a digest of the rest of the line; None if entry ids are random
     tokens: int  # saved in the next request
 
@@ -123,7 +119,6 @@ def is_safe(entry_id: str) -> bool:
 
 
 def placeholder_id(entry_id: str) -> str:
-    """Return the entry's id if it is short and URL-safe, else a `~` and a digest of the id."""
     if is_safe(entry_id):
         return entry_id
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
@@ -140,7 +135,6 @@ def placeholder_token(placeholder: str, *, block: bool) -> bytes:
 
 
 def placeholder_in(value: object) -> str | None:
-    """Return the value if all of it has the form of a placeholder, else None."""
     return value if isinstance(value, str) and WHOLE_PLACEHOLDER.fullmatch(value) else None
 
 
@@ -149,8 +143,7 @@ def placeholder_in(value: object) -> str | None:
 # 240 for an object, 90 for an item after a comma, 130 for a key. Each character of a string takes
 # as many bytes as the widest character of that string.
 
-# Bytes of memory. A line that could take more is copied without being parsed.
-HEAVIEST = 96 << 20
+HEAVIEST = 96 << 20  # bytes of memory; a line that could take more is copied, but not parsed
 _EASY = HEAVIEST // 128  # bytes; no line up to this length takes more than HEAVIEST
 _COSTS = {b"[": 100, b"{": 240, b",": 90, b":": 130}
 _FOUR_BYTES = re.compile(rb"[\xf0-\xff]|\\u[dD][89a-fA-F]")

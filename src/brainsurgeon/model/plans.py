@@ -34,7 +34,6 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
 
     @property
     def contains_name(self) -> bool:
-        """True if `new` contains `name`: it is a placeholder or the text of an archive."""
         return self.replacement is None or (self.how == "archive" and self.path != LINK)
 
     def with_name(self, name: str) -> Removal:
@@ -67,8 +66,6 @@ UNRECORDED = 0  # `FieldEdit.undoes` if the store has no record of the field
 
 
 class FieldEdit(Struct, frozen=True):
-    """Set one of our top-level fields, or undo such an edit."""
-
     start: int
     end: int
     new: bytes
@@ -83,7 +80,6 @@ Edit = Removal | Restoration | FieldEdit
 
 
 def gain(edits: Iterable[Edit]) -> int:
-    """Return the number of bytes by which edits shorten a session."""
     return sum(
         edit.end - edit.start - (edit.size if isinstance(edit, Restoration) else len(edit.new))
         for edit in edits
@@ -123,8 +119,6 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 
 
 class Sightings(Struct, frozen=True):
-    """The placeholders in a file, and the recorded placeholders that disappeared from it."""
-
     here: tuple[int, ...] = ()  # extractions (ids) whose placeholders are in the file
     gone: tuple[int, ...] = ()  # extractions whose placeholders disappeared; their entries exist
     missing: tuple[int, ...] = ()  # extractions whose entries disappeared
@@ -133,8 +127,6 @@ class Sightings(Struct, frozen=True):
 
 
 class Handled(Struct, frozen=True):
-    """The effects of a plan on requests."""
-
     requests: tuple[int, ...] = ()  # fulfilled ones
     asked_until: int = 0  # the id of the newest request that the plan takes into account
     unanswered: tuple[int, ...] = ()  # requests to redact an answer that was not found in time
@@ -143,13 +135,11 @@ class Handled(Struct, frozen=True):
     unfit: tuple[str, ...] = ()  # entries whose signed thinking cannot be restored or removed
     # Entries that keep a placeholder although all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
-    fields_gone: tuple[int, ...] = ()  # records (ids) of fields to undo that the agent dropped
+    fields_gone: tuple[int, ...] = ()  # record ids of fields to undo that were already gone
 
 
 class Plan(Struct, frozen=True):
-    """The edits of one session, in file order, with the reasons and the results of planning."""
-
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[Edit, ...] = ()  # in the order of the file
     kept: tuple[KeptPart, ...] = ()
     unsent: tuple[Amount, ...] = ()  # values that no request contains
     due_at: float | None = None  # when the passage of time next changes a decision

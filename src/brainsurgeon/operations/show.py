@@ -23,7 +23,10 @@ AROUND = 120  # characters of text returned with a hit
 def show_turn(
     settings: Settings, store: Store, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
-    """Return the turn that is archived in an entry, or None. Raises the errors of `show`."""
+    """Return the turn that is archived in an entry, or None.
+
+    Raises NotFoundError or AmbiguousError; FailedError or BusyError if the file cannot be read.
+    """
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     if entries.archive_in(named) is None:
         return None

@@ -157,7 +157,6 @@ def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
 
 
 def _protocol(root: Root, files: list[SessionFile]) -> str:
-    """Return how files below a root are replaced. May test a lease on one of them."""
     with suppress(OSError):
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:

@@ -113,12 +113,10 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
-    """An entry and its number on the branch."""
-
     offset: int
     ident: str | None
     step: TurnStep
-    number: int = 0
+    number: int = 0  # on the active branch
     weight: Weight = Weight()  # of all entries before it, and of itself if it is a prompt
 
     def shortened(self) -> TurnEntry:
@@ -184,7 +182,7 @@ class Calls(Struct):
 
 class Size(Struct):
     entries: int = 0
-    middle: int = 0  # number of entries between prompt and last reply, 0 in a flat archive
+    middle: int = 0  # entries between prompt and last reply; 0 if the turn is a flat archive
     tokens: int = 0  # of these entries
     calls: int = 0
     answer: int = 0  # characters of the last reply
@@ -192,19 +190,7 @@ class Size(Struct):
     added: int = 0  # characters by which an archive would make the last reply longer
 
 
-class Obstacles(Struct, kw_only=True, eq=False):
-    """Reasons why a turn is not archived."""
-
-    malformed: str | None = None  # its ids or entries do not allow an archive
-    open: str | None = None  # it is not finished
-    dead: str | None = None  # no request contains it
-    held: str | None = None  # an entry is pinned, was restored, or will be
-    until: float | None = None  # when `held` ends by time alone
-    referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
-    barred: str | None = None  # why no archive may end with this turn
-
-
-class Turn(Obstacles, eq=False):
+class Turn(Struct, eq=False):
     number: int  # counts live turns, from 1
     prompt: TurnEntry
     closing: TurnEntry | None = None  # the last reply, even if it leaves the turn open
@@ -214,6 +200,14 @@ class Turn(Obstacles, eq=False):
     depth: int = 0  # nesting depth of an archive, 0 if the turn is none
     size: Size = field(default_factory=Size)
     summary: Summary = Summary()
+    # Why it is not archived.
+    malformed: str | None = None  # its ids or entries do not allow an archive
+    open: str | None = None  # it is not finished
+    dead: str | None = None  # no request contains it
+    held: str | None = None  # an entry is pinned, was restored, or will be
+    until: float | None = None  # when `held` ends by time alone
+    referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
+    barred: str | None = None  # why no archive may end with this turn
 
     @property
     def prompt_id(self) -> str:
@@ -225,13 +219,11 @@ class Turn(Obstacles, eq=False):
 
 
 class Archiving(Struct, frozen=True):
-    """The archive settings and requests of a session."""
-
     rules: ArchiveRules
     requested: Mapping[str, str | None] = field(default_factory=dict)  # notes by ids of prompts
     # Summaries that the configured command wrote, by digests of turns.
     summaries: Mapping[bytes, str] = field(default_factory=dict)
-    refused: frozenset[str] = frozenset()  # ids of last answers that cannot be replaced now
+    refused: frozenset[str] = frozenset()  # ids of last answers that cannot be replaced
     # If not 0, the linked form archives further turns, the oldest first, until at most this many
     # live messages remain.
     most: int = 0
@@ -337,8 +329,6 @@ class Archival(Struct, frozen=True):
 
 
 class Archivals(Struct, frozen=True):
-    """The archives of a plan, and the verdicts on turns."""
-
     made: dict[int, Archival] = field(default_factory=dict)  # by the offsets of last answers
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
@@ -350,7 +340,7 @@ class Archivals(Struct, frozen=True):
 
 
 class ArchiveRefusedError(Exception):
-    """A last answer cannot be replaced by an archive now. The message is the id of its entry."""
+    """A last answer cannot be replaced by an archive. The message is the id of its entry."""
 
 
 def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
@@ -436,7 +426,7 @@ class _Archiver:
                 if (turn.closing.ident, turn.closing.step.text_path) in self._rules.spared:
                     turn.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
-                    turn.barred = "format: its last answer cannot be replaced now"
+                    turn.barred = "format: its last answer cannot be replaced"
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
         if {hash(prompt.ident), hash(closing.ident)} & self._unsure:

@@ -7,8 +7,8 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if it belongs to the recorded tool call. Without a call, the session must have the recorded
 session id. The value must be of the recorded kind, unless it is a block. The recorded entry id must
-not occur in the file. The exceptions are sessions in a database, and results or arguments of tool
-calls that were extracted, or last seen, in this session.
+not occur in the file. This last condition does not apply to sessions in a database, nor to results
+and arguments of tool calls that were extracted, or last seen, in this session.
 """
 
 import json
@@ -45,7 +45,6 @@ from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.planning.snapshot import Snapshot
 
-# The beginning of an archive's text in a line, and the id that it names.
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
 # The beginning of each text that names a value: a placeholder or an archive. `marks_in` searches
 # for this and the next two patterns in turn: a single pattern for all takes twice as long.
@@ -160,7 +159,7 @@ class Matcher:
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
-                seen_here = value.id in self._records.last_sighted  # in a fork, too
+                seen_here = value.id in self._records.last_sighted
                 known = seen_here or value.session_id in self._records.same_identity
                 if value.entry_id == ident or value.is_link or not known:
                     continue
@@ -213,7 +212,6 @@ class Matcher:
         return True
 
     def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
-        """Return the extraction with its path in this entry."""
         # When Claude Code forks a session, it may join several results in one message.
         if value.anchor is None or value.block or value.is_in(entry):
             return value
@@ -389,11 +387,7 @@ def _shortened(
 
 
 def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
-    """Return the names and the entry ids by which to look up the records of a session.
-
-    The names are those in placeholders and archives, and the names that placeholders in the marked
-    entries would have. The entries have one of our fields.
-    """
+    """Return the names and the entry ids by which to look up the records of a session."""
     names, entries = set[str](), set[str]()
     patterns = (TEXTS, _FIELDS, _EMPTIED)
     ours = (
@@ -405,7 +399,7 @@ def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
         names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))
         names.update(text.decode() for text in ARCHIVE.findall(raw))
         if ident is not None:
-            names.add(placeholder_id(ident))
+            names.add(placeholder_id(ident))  # of values with a `replacement`
             if any(name in parsed.entry for name in FIELDS):
                 entries.add(ident)
     return names, entries

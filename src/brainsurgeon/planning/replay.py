@@ -38,8 +38,7 @@ _place = attrgetter("before")
 # Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
 # samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
-# Minimum number of calls to estimate the growth of a prompt that no entry explains.
-_CALLS = 8
+_CALLS = 8  # minimum number of calls to estimate the growth of a prompt that no entry explains
 
 
 class Prompted(Struct, frozen=True):
@@ -48,7 +47,7 @@ class Prompted(Struct, frozen=True):
 
 
 class Fixed(Struct, frozen=True):
-    """The tokens at the beginning of each prompt that no entry has, such as those of tools."""
+    """The tokens in each prompt that come from no entry, such as the definitions of tools."""
 
     tokens: int
 

@@ -37,8 +37,6 @@ class Fitting(Fit, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True):
-    """A requested relief."""
-
     to: float | None = None  # a share of the window if at most 1, else tokens; None: as configured
     signatures: bool = False  # also extract thinking with invalid signatures
     now: bool = False  # also extract recently restored values
@@ -275,7 +273,7 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
     """Cancel archive requests that can never be fulfilled: pending requests make scans slower."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
-    never = ("no gain", "depth", "format", "never sent")  # these reasons never change
+    never = ("no gain", "depth", "format", "never sent")
     for request in records.requests if verdicts else ():
         if request.action != "archive" or request.id is None:
             continue

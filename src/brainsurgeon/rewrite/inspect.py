@@ -36,7 +36,6 @@ from brainsurgeon.store.journal import LEAST_WAIT
 
 
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
-    """Return the settings for a session, with the values of its profile if it has one."""
     if not settings.has_profiles:
         return settings
     titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
@@ -64,7 +63,7 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
 
 
 def _without_links(pattern: str) -> str:
-    """Resolve the links in a glob of absolute paths that are before its first wildcard."""
+    """Resolve the symbolic links in an absolute glob, up to its first wildcard."""
     if not pattern.startswith("/"):
         return pattern.rstrip("/")
     literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
@@ -120,7 +119,6 @@ class Examination(Struct, frozen=True, dict=True):
         self.check_turn()
 
     def check_turn(self) -> None:
-        """Raise NotIdleError while a turn is open and not abandoned, or the agent seems at work."""
         session, settings = self.session, self.settings
         quiet, abandoned = settings.quiet, settings.abandoned_after
         if discovery.is_archive(session.file):
@@ -158,7 +156,6 @@ class Examination(Struct, frozen=True, dict=True):
 
     @cached_property
     def records(self) -> Records:
-        """The records of the session and its values. The requests include those in `asked`."""
         store, record = self.store, self.record
         records = self.records_of_lines()
         if record is None:

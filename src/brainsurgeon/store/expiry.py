@@ -16,7 +16,7 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-PAGE = 1000  # the most values that one transaction checks and deletes; others wait meanwhile
+PAGE = 1000  # the most values that a transaction checks and deletes; other processes wait for it
 LARGE = 16 << 20  # the most uncompressed bytes that it deletes; a single value may be larger
 _ROWS = 5000  # rows that one statement reads
 # KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default

@@ -55,9 +55,7 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        # The names of seen files, by directory. Once the store has dropped `_rows`, seen files are
-        # removed from there instead, which frees memory.
-        self._seen = defaultdict[str, set[str]](set)
+        self._seen = defaultdict[str, set[str]](set)  # names of files, while the store uses `_rows`
         self._skipped_names: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:
@@ -119,11 +117,10 @@ class FileMemory:
         directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
         if self._rows is self._store.files.directories:
             self._seen[directory].add(name)
-        else:
+        else:  # frees memory
             self._rows.get(directory, {}).pop(name, None)
 
     def try_again_at(self, file: SessionFile, now: float) -> float:
-        """Return when to try a failed file again: the first time at once, then after a pause."""
         before = self.state_of(file.path)
         if before is None or before.outcome != FAILED or before.fingerprint != file.fingerprint:
             return now
@@ -131,7 +128,6 @@ class FileMemory:
         return now + min(max(FIRST_PAUSE, 2 * last), LONGEST_PAUSE)
 
     def note(self, file: SessionFile, fresh: FileState) -> None:
-        """Keep a state for `write_down` if not only its time has changed, or after a request."""
         state = self.state_of(file.path)
         requested_at = self._requested.get(file.path, 0.0)
         if state is None or requested_at > state.looked_at or _timeless(state) != _timeless(fresh):
