@@ -142,7 +142,6 @@ def is_generated(entry_id: str) -> bool:
 
 
 def strings_in(value: Any, path: KeyPath = (), depth: int = 32) -> list[tuple[KeyPath, str]]:
-    """Return the non-empty strings in the first `depth` levels of a value, with their paths."""
     if isinstance(value, str):
         return [(path, value)] if value else []
     found: list[tuple[KeyPath, str]] = []
@@ -188,7 +187,6 @@ def references(entry: Entry) -> tuple[str, ...]:
 
 
 def first_line(texts: Iterable[object]) -> str:
-    """Return the first non-blank line of the texts that are not placeholders, or ""."""
     lines = (
         line.strip()
         for text in texts
@@ -237,7 +235,6 @@ def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolC
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
-    """Return the non-blank texts in a content, with the indexes of their blocks, if any."""
     texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
         (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
     ]  # fmt: skip

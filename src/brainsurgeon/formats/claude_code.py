@@ -52,8 +52,6 @@ BOUNDARY = "compact_boundary"
 
 
 class Node(Struct, frozen=True):
-    """A line of the chain."""
-
     offset: int
     uuid: str
     kind: str  # the type, or BOUNDARY

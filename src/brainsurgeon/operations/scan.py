@@ -221,7 +221,6 @@ class _Scan:
         self._report.count(outcome)
         if outcome.outcome != "unchanged":
             self._ended(outcome)
-        # A failure is recorded only once while its reason stays the same.
         before = self._memory.failed_before
         if outcome.outcome == "failed" and before(outcome.path) != outcome.reason:
             self._failed.append(outcome)
