@@ -397,7 +397,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (4, "0bb4712d")
+    results = (4, "acc2a9ab")
     twice = frozenset({"edge_010", "edge_011"})
     samples = (
         *sorted((SAMPLES / "claude-code").glob("*.jsonl")),
