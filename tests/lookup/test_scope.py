@@ -259,6 +259,19 @@ def test_scope_follows_an_agents_moved_directory(world):
     ]
 
 
+def test_a_scope_whose_id_fits_two_sessions_lists_both(world):
+    """A call without a session raises UnnamedError if two sessions have the id of the scope."""
+    names = "77771111", "2026-11-01T10-00-00-000Z_77771111"
+    for name in names:
+        write_session_of(world, "main", name)
+    caller = Caller(Scope("main", "77771111"), CALL, time.time)
+
+    with pytest.raises(UnnamedError) as raised:
+        session_for(world.settings(), world.no_store, caller, None)
+
+    assert sorted(raised.value.candidates) == sorted(f"main/{name}" for name in names)
+
+
 def test_a_session_name_with_a_nul_is_not_found(world):
     """A name that no file can have raises NotFoundError."""
     write_session_of(world, "main", "11110000")

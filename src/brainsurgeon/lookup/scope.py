@@ -110,10 +110,10 @@ def session_for(
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
         return session_among(listed, name)
-    if not listed or (scope.session and len(listed) > 1):
-        raise NotFoundError("no session of this agent is known here; name one as `session`")
+    if not listed:
+        raise NotFoundError("no session that this caller may read is known yet")
     if scope.session:
-        return listed[0]
+        return listed[0] if len(listed) == 1 else _only_one(listed, None)
     deadline = time.monotonic() + claude_code.LATEST_LINE
     while True:
         now = caller.clock()
