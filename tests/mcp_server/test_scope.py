@@ -3,6 +3,7 @@
 import json
 
 import anyio
+import pytest
 from mcp import Client
 
 from brainsurgeon.lookup.scope import Scope
@@ -195,6 +196,26 @@ def test_new_session_gets_values_of_its_agents_older_one(world):
 
         assert answer["session"] == f"main/{SESSION}"
         assert "the first result" in str(answer)
+
+
+@pytest.mark.parametrize("entry", ["00000003", "[[extracted-00000003]]"])
+def test_equal_open_calls_get_a_value_of_a_third_session(world, entry):
+    """If neither of two sessions with the same call has the entry, their agent's third is read."""
+    agent_after_scan(world)
+    agent_after_scan(world, "other", OTHER, text="of the other " * 100)
+    call = {"action": "show", "entry": entry}
+    for number in (3, 4):
+        fresh = Agent(world, "main", f"{number}" * 8 + "-0000-4000-8000-000000000003")
+        fresh.scope = Scope()
+        fresh.conversation.user(ident="a-question")
+        fresh.conversation.assistant(ident="an-answer")
+        fresh.write()
+        append_open_call(fresh, call)
+
+    answer = fresh.answer(**call)
+
+    assert answer["session"] == f"main/{SESSION}"
+    assert "the first result" in str(answer)
 
 
 def test_ambiguous_entry_lists_the_sessions_that_have_it(world):

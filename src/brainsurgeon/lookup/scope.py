@@ -1,7 +1,7 @@
 """Find the sessions that a caller may see, the session that a call names, and the calling one."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import path as paths
 from os import sep
 
@@ -129,7 +129,9 @@ def session_for(
             claude_code.location(item.path) and _is_active(settings, item, now) for item in listed
         )
         if calling or not may_wait or time.monotonic() > deadline:
-            return _only_one(calling or listed, holds)
+            directories = {item.agent_directory for item in calling}
+            others = [item for item in listed if item.agent_directory in directories]
+            return _only_one(calling or listed, holds, others)
         time.sleep(0.1)
         listed = sessions_in(settings, store, scope) or listed
 
@@ -201,11 +203,15 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
     ]  # fmt: skip
 
 
-def _only_one(sessions: list[Session], holds: Callable[[Session], bool] | None) -> Session:
+def _only_one(
+    sessions: list[Session], holds: Callable[[Session], bool] | None,
+    others: Sequence[Session] = (),
+) -> Session:  # fmt: skip
+    """Return the only one of `sessions` that `holds`. If none of them does, look at `others`."""
     if holds is not None:
-        sessions = list(filter(holds, sessions))
+        sessions = list(filter(holds, sessions)) or list(filter(holds, others))
         if not sessions:
-            raise NotFoundError("no session of this agent has that entry; name another `entry`")
+            raise NotFoundError("no session of this agent has the entry")
         if len(sessions) == 1:
             return sessions[0]
     raise UnnamedError([session.title for session in _newest_first(sessions)])

@@ -78,16 +78,26 @@ class _Asked(NamedTuple):
         if self.call.action == "evidence":
             return own_session(self.settings, store, self.caller, self.call.session)
 
+        def placed_in(session: Session) -> frozenset[int]:
+            record = session.record
+            return store.placements.of_session(record.id) if record else frozenset()
+
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
                 return contains_entry(store, session, self.entry)
             try:
-                entry_named(self.settings, store, self.entry, session, to_show=True)
+                named = entry_named(self.settings, store, self.entry, session, to_show=True)
             except errors.NotFoundError:
                 return False
             except errors.AmbiguousError:  # several entries of the session match
                 return True
-            return True
+            placed, record = placed_in(session), session.record
+            known = any(
+                value.id in placed or (record and value.session_id == record.id)
+                for value in named.values
+            )
+            # Otherwise, the placeholder may be in the file only as an argument of this call.
+            return known or contains_entry(store, session, self.entry)
 
         # `done` must not fall back to the only known session: another agent may have made the call.
         any_session = None if self.call.action == "done" else lambda _session: True
@@ -98,7 +108,7 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
-        placed = store.placements.of_session(session.record.id) if session.record else frozenset()
+        placed = placed_in(session)
         if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
             return session  # it contains the value, perhaps in an entry with another id
         if contains_entry(store, session, self.entry):
