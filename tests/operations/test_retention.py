@@ -628,6 +628,20 @@ def test_values_of_a_removed_root_expire_after_a_month(world, two_roots):
     assert "agents" not in held_below(world)
 
 
+def test_values_of_a_root_removed_before_the_first_run_expire(world, clock):
+    """A former root is trusted if a recorded session is there, even if no run saw it before."""
+    prune(world, "s")
+    other = world.base / "other"
+    other.mkdir()
+    reports = []
+    for _ in range(17):
+        reports.append(run(world, roots=[{"path": str(other)}]))
+        clock.later(2 * DAY)
+
+    assert reports[-2].held_back == {}
+    assert sum(report.values_deleted for report in reports) == 1
+
+
 @pytest.fixture
 def ordinary(unprivileged_world, monkeypatch):
     """Return a world of an unprivileged user with clocks that stand still."""

@@ -31,7 +31,7 @@ PAUSE = 0.026  # seconds; processes that wait for SQLite's lock try again within
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "the agent keeps its sessions in a database that is below no root"
-_ANOTHER = "this is another directory than before, without the sessions recorded there"
+_ANOTHER = "none of its recorded sessions was found, and it may be another directory than before"
 
 
 def retention(
@@ -130,20 +130,22 @@ class _Run:
         for record in self._store.sessions.all():
             self._check()
             recorded.add(record.root)
-            if record.displaced or record.root not in roots:
+            if record.displaced:
                 live.pop(record.id, None)
             elif record.id not in live and not _is_behind_link(record):
                 with suppress(OSError):  # of several hard links, discovery yields only one path
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
                 seen.add(record.root)
+            if record.root not in roots:
+                live.pop(record.id, None)
         self._trust(roots, recorded, seen, errors)
         return live
 
     def _trust(
         self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Trust a readable root if it has a recorded session or is the same directory as before.
+        """Trust a readable root if a recorded session was found there or it is the same as before.
 
         In any other root, nothing expires: it may be the empty mount point of a disk.
         """
