@@ -111,7 +111,7 @@ def session_for(
     if name:
         return session_among(listed, name)
     if not listed:
-        raise NotFoundError("no session that this caller may read is known yet")
+        raise NotFoundError("no session that this caller may read is known yet; try again")
     if scope.session:
         return listed[0] if len(listed) == 1 else _only_one(listed, None)
     deadline = time.monotonic() + claude_code.LATEST_LINE
@@ -211,7 +211,7 @@ def _only_one(
     if holds is not None:
         sessions = list(filter(holds, sessions)) or list(filter(holds, others))
         if not sessions:
-            raise NotFoundError("no session of this agent has the entry")
+            raise NotFoundError("no session of this agent has the entry; name another `entry`")
         if len(sessions) == 1:
             return sessions[0]
     raise UnnamedError([session.title for session in _newest_first(sessions)])
