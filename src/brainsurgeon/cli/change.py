@@ -54,7 +54,8 @@ def restore(
     """Restore the values of an entry, of a run, or of all sessions.
 
     If a session is not idle, the command records a request, and with ENTRY also prints the values.
-    The first scan that finds the session idle restores them.
+    The first scan that finds the session idle restores them. The request is dropped after ten
+    minutes (after keep_after_restore, if that is longer); a request of --run is never dropped.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
     after the run are left unchanged and listed.
@@ -247,8 +248,8 @@ def relieve(
     Extracts more, step by step, until the session fits. Some steps archive turns. Calls no model.
     Everything can be restored. deploy/docs/operations.md lists the steps.
 
-    Exits with 1 if the session still does not fit, or if its provider would still refuse a
-    signature.
+    Exits with 0 if a request is pending. Otherwise, exits with 1 if the session still does not fit,
+    or if its provider would still refuse a signature.
 
     \b
     Example:
