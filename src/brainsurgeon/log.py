@@ -58,7 +58,6 @@ def _escaped(value: Any) -> Any:
 
 
 def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
-    """Log the end of a scan. Problems in `reported` are logged at debug. The set is updated."""
     log = structlog.get_logger()
     problems = {problem.path: problem.why for problem in report.problems}
     if not report.enabled:
@@ -149,10 +148,7 @@ READABLE = 0o644  # for metrics: another user collects them, and they contain no
 
 
 def write_whole(path: str, text: str, mode: int) -> None:
-    """Write a text to a file with this mode. A regular file or a link is replaced.
-
-    Raises UsageError if that fails. The file is not synced, since it can be written again.
-    """
+    """Write or replace a file without a sync: it can be written again. Raises UsageError."""
     if os.path.exists(path) and not os.path.isfile(path):  # else root could replace /dev/null
         raise UsageError(f"{path} is not a regular file; name another file")
     temporary = f"{path}.{secrets.token_hex(6)}.new"

@@ -130,7 +130,6 @@ def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
 
 
 def _digest(text: str) -> str:
-    """Return a digest that ignores quotes, case and spaces."""
     plain = re.sub(r"\s+", " ", text.replace('"', "").lower())
     plain = re.sub(r"\s*([(),])\s*", r"\1", plain).strip()
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
@@ -144,7 +143,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 # An event is stored as text. Layout 23 can also store it compressed with zstd, and with navigation
 # data (`navigation_json`). Compression is optional for texts of any size, and OpenClaw derives
 # missing navigation data from the text (openclaw 2026.9.6, `prepareTranscriptPayload` and the
-# table's constraints). So brainsurgeon writes the text alone, or the columns that OpenClaw wrote.
+# table's constraints). So brainsurgeon writes a changed text alone. With an original text, it also
+# restores the other columns.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _decompressor = zstandard.ZstdDecompressor()
@@ -195,7 +195,6 @@ def plain(text: bytes, *, compressing: bool) -> Payload:
     return Payload(text, None, len(text) if compressing else None, None)
 
 
-# The columns of an event and the size of its text, by `Schema.compressing`.
 _EVENT = {
     False: "CAST(e.event_json AS BLOB), NULL, NULL, NULL",
     True: "CAST(e.event_json AS BLOB), e.event_zstd, e.event_utf8_bytes,"
@@ -206,7 +205,6 @@ _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
 
 
 def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[int, int]]:
-    """Return the sequence number and the size (bytes) of each event of a session."""
     return connection.execute(
         f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",
@@ -322,7 +320,6 @@ class Presence(Struct, frozen=True):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is certain that no process has the database open."""
         return self.opened_at == ()
 
 
@@ -338,11 +335,6 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
 
 
 def presence(path: str, *, open_here: bool = False) -> Presence:
-    """Return the processes that work on the database at `path`.
-
-    Containers are examined only if neither this thread (`open_here`) nor a listed process has it
-    open.
-    """
     state_directory = _state_directory(path)
     try:
         with _state(state_directory) as connection:
@@ -352,7 +344,8 @@ def presence(path: str, *, open_here: bool = False) -> Presence:
     if open_here or known.opened_at:
         return known
     if sqlite.mode_in_this_thread(path) is not None or sqlite.held_open(path):
-        return Presence(None, known.maintained, known.elsewhere)  # open here or in a container
+        # It is open here, or in a process that is not listed, perhaps in a container.
+        return Presence(None, known.maintained, known.elsewhere)
     return known
 
 
@@ -451,15 +444,12 @@ class Selected(Struct, frozen=True):
 
 
 def selected(path: str) -> Selected:
-    """Read OpenClaw's configuration for the agent with this database.
-
-    If it and the state database are missing, sets `unreadable`: perhaps only `agents` is mounted.
-    """
     state_directory = _state_directory(path)
     try:
         with open(config_path(state_directory), encoding="utf-8") as handle:
             config = loads(handle.read(_LARGEST))
     except FileNotFoundError:
+        # If the state database is missing, too, perhaps only `agents` is mounted.
         known = os.path.exists(_state_path(state_directory))
         return Selected(unreadable=None if known else "its configuration cannot be found")
     except (OSError, ValueError, RecursionError):

@@ -16,10 +16,7 @@ _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 
 def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives. A zombie (ended, not yet waited for) does not.
-
-    If `started` is an int (ticks since boot), the process must have started then, as far as known.
-    """
+    """Check whether a process lives (a zombie does not). `started` is in ticks since boot."""
     if not exists(pid):
         return False
     fields = _status_of(pid)
@@ -39,7 +36,7 @@ def exists(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start of a process (ticks since boot), None if it cannot be read."""
+    """Return the start of a process in ticks since boot."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
@@ -55,7 +52,7 @@ def ancestors() -> Iterator[int]:
 
 
 def kill_with_descendants(leader: int) -> None:
-    """Kill the process session of `leader`, and its descendants except orphans elsewhere."""
+    """Kill all processes in the process session of `leader`, and their descendants."""
     for _ in range(_MOST_ROUNDS):
         children, members = defaultdict[int, list[int]](list), [leader]
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -64,7 +61,7 @@ def kill_with_descendants(leader: int) -> None:
                 children[int(fields[_PARENT_FIELD])].append(int(name))
                 if int(fields[_SESSION_FIELD]) == leader:
                     members.append(int(name))
-        doomed: set[int] = set()
+        doomed: set[int] = set()  # without orphans in other process sessions
         while members:
             doomed.add(pid := members.pop())
             members += [child for child in children[pid] if child not in doomed]
@@ -89,11 +86,7 @@ def output_of(
     command: Sequence[str], data: bytes, check_stop: Callable[[], None], *,
     timeout: float, limit: int,
 ) -> bytes:  # fmt: skip
-    """Run a command with data on its standard input and return its output.
-
-    Kills its remaining processes at the end, after `timeout` seconds, or if `check_stop` raises.
-    Raises CommandFailedError if it cannot run, times out, prints over `limit` bytes, or fails.
-    """
+    """Return the output of a command (at most `limit` bytes), or raise CommandFailedError."""
     begun, output, rest = time.monotonic(), None, data or None
     try:
         process = subprocess.Popen(  # noqa: S603  the command is configured by the user

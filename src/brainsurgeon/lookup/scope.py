@@ -64,10 +64,9 @@ def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | 
 
 
 def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]:
-    """Return the sessions in a scope. There are none if the agent's name has become ambiguous."""
     listed = _of_agent(all_sessions(settings, store), scope.agent)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
-        return []
+        return []  # the agent's name has become ambiguous
     if scope.agent or scope.session:
         listed = [replace(session, only_owned=True) for session in listed]
     if scope.session is None:
@@ -104,7 +103,6 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session called `name`, else the calling session, else the only one that `holds`.
 
-    A scope of one session needs no `name`. `holds` checks whether a session has the wanted entry.
     Waits briefly for Claude Code to write the call. Raises UnnamedError or NotFoundError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
@@ -142,8 +140,7 @@ def other_holder(
 ) -> Session:  # fmt: skip
     """Return another session of the agent with the entry, preferably the parent of `session`.
 
-    Of several sessions of Claude Code, the newest is returned: forks have the same entries.
-    Several of another agent raise UnnamedError. Raises NotFoundError if no session has the entry.
+    Raises UnnamedError or NotFoundError.
     """
     of_agent = [
         item for item in sessions_in(settings, store, scope)
@@ -153,7 +150,7 @@ def other_holder(
     parents = (item for item in of_agent if location and item.title == location.started_by)
     parent = next(filter(holds, parents), None)
     if parent is None and location and (holders := list(filter(holds, of_agent))):
-        return _newest_first(holders)[0]
+        return _newest_first(holders)[0]  # forks have the same entries
     return parent or _only_one(of_agent, holds)
 
 
@@ -207,7 +204,6 @@ def _only_one(
     sessions: list[Session], holds: Callable[[Session], bool] | None,
     others: Sequence[Session] = (),
 ) -> Session:  # fmt: skip
-    """Return the only one of `sessions` that `holds`. If none of them does, look at `others`."""
     if holds is not None:
         sessions = list(filter(holds, sessions)) or list(filter(holds, others))
         if not sessions:
@@ -244,10 +240,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
 
 
 def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
-    """Return the arguments of the newest tool calls after the prompt that have no result yet.
-
-    If the model was cut short in a message without calls, earlier calls do not count.
-    """
+    """Return the arguments of the newest tool calls after the prompt that have no result yet."""
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
     for line in lines.backward():
@@ -273,7 +266,6 @@ def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry
 
 
 def _is_same_call(written: Entry, call: Entry) -> bool:
-    """Check whether the arguments in a file, or an object among them, equal those of a call."""
     inner = (value for value in written.values() if isinstance(value, dict))
     # Null arguments do not count: some agents pass null for each omitted argument.
     wanted, *candidates = (
@@ -287,11 +279,8 @@ def _is_same_call(written: Entry, call: Entry) -> bool:
 
 
 def _is_same(given: object, written: object) -> bool:
-    """Check whether a written argument equals the given one, or masks it.
-
-    OpenClaw masks the argument `session` as if it were a secret. 2026.7.35 writes `main/e…742d`,
-    2026.9.6 writes `***` within the arguments of `tool_call`.
-    """
+    # OpenClaw masks the argument `session` as if it were a secret. 2026.7.35 writes `main/e…742d`,
+    # 2026.9.6 writes `***` within the arguments of `tool_call`.
     if given == written or not (isinstance(given, str) and isinstance(written, str)):
         return given == written
     begin, mask, end = written.replace("***", "…").partition("…")

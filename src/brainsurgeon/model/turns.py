@@ -64,7 +64,7 @@ class TurnStep(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """The decision whether to archive a turn. The passage of time may change it at `until`."""
 
-    number: int  # of the turn among the turns that requests contain; the first is 1
+    number: int  # the turn's place among the turns that are still sent to the model, from 1 on
     prompt_id: str
     closing_id: str | None  # the last answer
     archived: bool
@@ -75,7 +75,7 @@ class Verdict(Struct, frozen=True):
     calls: int = 0
     depth: int = 0  # 0 for a live turn, 1 for an archive, 2 for an archive of archives …
     requested: bool = False
-    dead: str | None = None  # why requests no longer contain the turn
+    dead: str | None = None  # why the turn is no longer sent to the model
 
 
 class Archive(Struct, frozen=True):

@@ -79,10 +79,9 @@ class Record(Struct):
         self._write()
 
     def forget(self, entry: dict[str, Any], older: dict[str, Any] | None = None) -> None:
-        """Put `older` in the place of an entry. Without any step, remove file and directories."""
         at = self.entries.index(entry)
         self.entries[at : at + 1] = [older] if older else []
-        if len(self.entries) > 1:
+        if len(self.entries) > 1:  # the first entry is no step
             self._write()
             return
         with suppress(FileNotFoundError):
@@ -107,12 +106,7 @@ def set_up(
     program: Command, config: str | None, *, systemd: bool, cron: bool, mcp: Collection[str],
     offer_more: bool,
 ) -> Setup:  # fmt: skip
-    """Plan the requested steps and, with `offer_more`, others that may be useful.
-
-    If a requested service cannot run here, its offer has no steps. Raises UsageError if a requested
-    tool or plugin cannot be installed.
-    """
-    # Agents in `mcp` count even if they have no sessions yet.
+    """Plan the requested steps and, with `offer_more`, others. Raises UsageError."""
     every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
     foreign = tuple(
         home for home in every_home
@@ -222,7 +216,6 @@ def _without_systemd() -> str:
 
 
 def command_for_service(setup: Setup) -> str | None:
-    """Return how to set up regular runs, or None if the setup includes a service or cron."""
     steps = [step for offer in setup.offers for step in offer.steps]
     if any(step.what in ("user service", "line for cron") for step in steps):
         return None
@@ -354,7 +347,6 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
-    """Return the homes that overlap with no root, each with lines that make the home a root."""
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
     # Configured roots replace the default root, so the lines must name the default root, too.
     default = home_paths.openclaw_agents()
@@ -409,7 +401,6 @@ def _digest(content: bytes) -> str:
 
 
 def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
-    """Record and do each step, in order. Stop after the first step that fails."""
     done = []
     for step in steps:
         done.append(
@@ -421,7 +412,6 @@ def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
 
 
 def undo(record: Record) -> list[Done]:
-    """Undo the recorded steps, the last one first. Changed files are kept and stay recorded."""
     done = []
     for entry in reversed(record.entries[1:]):
         result = _remove_file(entry) if "digest" in entry else _undo_command(entry, record)

@@ -1,8 +1,8 @@
 """Restore the values of an entry, of a session, of all sessions, or of a run.
 
-A session that is not idle gets a pending request; archives get none. Placeholders that remain are
-reported, even in sessions without a record: the user may be about to uninstall brainsurgeon. A
-rollback also removes the fields that the run set. Values that the run restored stay restored.
+A session that is not idle gets a pending request; a file that its agent has archived gets none.
+Remaining placeholders are reported, even in sessions without a record: the user may be about to
+uninstall brainsurgeon. A rollback also removes the fields that the run set.
 """
 
 import json
@@ -62,7 +62,6 @@ _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
-# Reasons why a rollback does not restore a value.
 EXPIRED = "expired"
 RESTORED_SINCE = "restored since"
 CHANGED_SINCE = "changed since: the placeholder is gone"
@@ -182,7 +181,6 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    """In a turn that is or was archived, return the ids of the other entries with values."""
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
@@ -315,7 +313,6 @@ def _retry_pending(
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[reports.OverfullSession]:
-    """Return the sessions that would exceed their windows if all their values were restored."""
     from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
 
     overfull = []
@@ -338,7 +335,6 @@ def overfull_after(
 def change_each(
     sessions: Iterable[Session], change: Callable[[Session], tuple[Restored, Rewrite | None]]
 ) -> list[tuple[Restored, Rewrite | None]]:
-    """Change each session. Return each result, with the rewrite if the rewrite is unfinished."""
     results: list[tuple[Restored, Rewrite | None]] = []
     unfinished, late, stopped = Unfinished(), list[Rewrite](), True
     try:
@@ -383,7 +379,6 @@ def _change(
     settings: Settings, store: Store, session: Session, request: Request,
     clock: Callable[[], float], kind: type[Restored],
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
-    """Carry out a request. Return its plan and rewrite, or a report if it was not possible."""
     title, file = session.title, session.file
     if file is None:
         if hidden := why_hidden(store, session):
@@ -419,7 +414,6 @@ def _left(plan: Plan) -> tuple[str, ...]:
 def _without_record(
     settings: Settings, store: Store, title: str, file: SessionFile, now: float
 ) -> reports.SessionRestore | None:
-    """Return the result for a session without a record; None if there is something to restore."""
     try:
         with open_session(file) as opened:
             plan = inspect.plan_of_everything(

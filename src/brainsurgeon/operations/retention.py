@@ -164,7 +164,6 @@ class _Run:
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
     ) -> Iterator[Sight]:
-        """Yield the `Sight` of each session. Add each changed `missed_at` to `new_missed_at`."""
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
             root, changed, missed = path_text(record.root), changes.get(record.id), None
@@ -215,8 +214,7 @@ class _Run:
                 if len(page) + size // _BYTES_LIKE_ROW >= _MANY_ROWS:
                     give_way()
 
-    def _gather_candidates(self) -> bool:
-        """Gather values that may have expired. Return whether any of them has expired."""
+    def _gather_candidates(self) -> bool:  # whether any has expired
         for root in self._not_trusted:
             self._candidates.mark_unseen(root)
         settings = self._settings

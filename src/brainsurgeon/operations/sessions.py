@@ -105,7 +105,7 @@ PREVIEW = 80  # characters
 
 
 def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
-    """Return the content of a session. If no file is found, return the stored values."""
+    """Return a session's state, extracted values and plan; without its file, its stored values."""
     chosen = session_named(settings, store, session)
     record = chosen.record
     if chosen.file is None:
@@ -196,7 +196,6 @@ def described(
 
 
 def preview_of(store: Store, value: Extraction) -> str | None:
-    """Return the beginning of a value as one line, or None if it has expired or is damaged."""
     if (stored := json_text(store, value)) is None:
         return None
     content = decode(stored)
@@ -206,7 +205,6 @@ def preview_of(store: Store, value: Extraction) -> str | None:
 
 
 def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
-    """Return the costs of a session and its sub-agents. Leaves out unreadable files."""
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]

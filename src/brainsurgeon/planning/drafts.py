@@ -48,7 +48,7 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
-    """The `_extractable` of an entry (the argument) exceeds the number of surveyed messages."""
+    """Raised with an `_extractable` that exceeds the number of surveyed messages."""
 
 
 class Judge:
@@ -217,11 +217,7 @@ class FieldRequests:
         self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
         left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """Return the edits that set our fields on an entry or undo them, one for each field.
-
-        `back` are the values that are restored into the entry, `left` its other extracted values.
-        With a shortened call in `left`, the field `_redacted` stays.
-        """
+        """`back` are the values that are restored into the entry, `left` its other values."""
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
         chosen = self.sets.get(ident)

@@ -18,27 +18,21 @@ from brainsurgeon.planning.rules import EntryState, Extract, extract
 
 
 class Habits(Struct, frozen=True):
-    """Behaviour of an agent that concerns signatures.
-
-    An agent that `drops_blocks` asks its provider to drop blocks with invalid signatures, if the
-    session says so (`Thoughts.asked_to_drop`). An agent that `remembers` keeps a session in memory:
-    new thinking may be signed together with values that were extracted from the file long ago.
-    """
-
+    # The agent can ask its provider to drop blocks with invalid signatures (`asked_to_drop`).
     drops_blocks: bool = False
+    # The agent keeps a session in memory: new thinking may be signed together with values that were
+    # extracted from the file long ago.
     remembers: bool = False
 
 
 class Snapshot(Struct, frozen=True):
-    """A session at the moment `now`."""
-
     lines: Lines
     form: Format
     survey: Survey
     records: Records
     now: float
     changed_at: float = 0.0
-    # Seconds after which a request to redact ends without its answer. A change also ends it.
+    # Seconds for which a request to redact waits for its answer, unless the session has changed.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
@@ -65,21 +59,18 @@ LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 class Frontier:
     """Follows the planner over the lines, and notes the first line whose decisions may change.
 
-    They may change if the line is not terminated or has a deferred value. They may also change if a
-    value stays now, but would be extracted if its entry were old, its protection over, or its
-    branch dead or alive again. The caller has to check whether appended lines or requests affect
-    older lines.
+    The caller has to check whether appended lines or requests affect older lines.
 
     The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
     lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
-    scanned lines. Unless `calls` is None, the planner adds the calls of all lines, by their keys.
+    scanned lines.
     """
 
     def __init__(
         self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False
     ) -> None:
         self.placeholders, self.doubts = placeholders, placeholders and remembers
-        self.calls: dict[int, ModelCall] | None = None
+        self.calls: dict[int, ModelCall] | None = None  # None: the planner collects no calls
         self._since, self._remembers, self._survey = since, remembers, NO_SURVEY
 
     def follow(self, session: Snapshot) -> Iterator[Line]:
