@@ -79,7 +79,6 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
 
 
 def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
-    """Return the sessions of an agent, or of all. Leave out former directories without files."""
     is_path = agent is not None and (sep in agent or agent == ".") and "\0" not in agent
     if agent is None:
         listed = sessions
@@ -89,6 +88,7 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
         listed = [item for item in sessions if paths.realpath(item.agent_directory) in directories]
     else:
         listed = [item for item in sessions if agent in openclaw.agent_names(item.agent)]
+    # An agent's former directory without files does not count beside one with files.
     live = {(item.agent, item.agent_directory) for item in listed if item.file}
     names = {name for name, _ in live}
     return [
