@@ -51,9 +51,9 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
-    `there` are the bytes of the other file from the offset at which the move began. A line with an
-    id was moved if `there` contains it. An equal line without an id may be of another program.
-    Part of a line was moved if `there` ends with it, or if a line of another program follows it.
+    `there` are the bytes of the other file from the offset at which the move began. Lines with ids
+    were moved as far as `there` begins with them. An equal line without an id may be of another
+    program. Part of a line was moved if `there` ends with it, or if another program's line follows.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -143,8 +143,9 @@ def retire(
     `name` open: then lines of different programs may be in any order. Without `sync`, the caller
     syncs the removal before it deletes the old file from the journal.
 
-    Raises StaysError if a process can still write to either file at `deadline` (monotonic). The
-    error is final if waiting does not help: if both files were rewritten, for example.
+    Raises StaysError if, at `deadline` (monotonic), a process can still write to the old file, or
+    to the other file if its lines must be moved. The error is final if waiting does not help: if
+    both files were rewritten, for example.
     """
     # If only the old file was appended to, the lines are moved to the other file. If the old file
     # was rewritten, or both were appended to, the old file gets its name back. Lines of the other
