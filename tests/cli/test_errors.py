@@ -217,6 +217,21 @@ def test_sigterm_during_a_run_leaves_every_session_whole(world, words, after):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_show_names_a_value_that_expired_beside_others(world, conversation, cli):
+    """The values that are still stored are printed; standard error names the expired one."""
+    ident = conversation.turn("x" * 2000, details={"output": "y" * 2000})
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan(keep_recent=0)
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'"
+               " WHERE entry_id = ? AND path LIKE '%output%'", (ident,))  # fmt: skip
+    result = cli("show", ident)
+
+    assert result.stdout == b"x" * 2000
+    assert result.stderr == b"brainsurgeon: message.details.output: expired\n"
+    assert result.returncode == 0
+
+
 def test_show_prints_every_byte_of_a_pruned_session(world, conversation, entry_id, cli):
     """As text and as JSON it prints the original session, invalid UTF-8 included."""
     path, ending = world.directory / "s.jsonl", b'{"odd": "\xff\xfe"}\nno end'

@@ -463,14 +463,15 @@ def test_status_check_prints_one_line_and_an_exit_code(world, entry_id, cli):
 
 
 def test_sessions_filters_by_agent_and_state_and_sorts(world, entry_id, conversation, cli):
-    """The totals count the listed sessions only; an unknown column exits 2."""
+    """The totals count the listed sessions only; an unknown column or state exits 2."""
     other = world.root / "side" / "sessions"
     other.mkdir(parents=True)
     (other / "b.jsonl").write_bytes(conversation.bytes() * 3)
     commands = {
         "all": ("sessions", "--json"), "side": ("sessions", "--agent", "side", "--json"),
         "name": ("sessions", "--sort", "name", "--json"), "age": ("sessions", "--sort", "age"),
-        "none": ("sessions", "--state", "nowhere"), "wrong": ("sessions", "--sort", "color"),
+        "none": ("sessions", "--state", "gone"), "wrong": ("sessions", "--sort", "color"),
+        "unknown": ("sessions", "--state", "nowhere"),
     }  # fmt: skip
     results = run_parallel(cli, commands.values())
     titles = {
@@ -482,6 +483,7 @@ def test_sessions_filters_by_agent_and_state_and_sorts(world, entry_id, conversa
     assert b"2 sessions, " in results[commands["age"]].stdout
     assert b"no session matches" in results[commands["none"]].stdout
     assert results[commands["wrong"]].returncode == 2
+    assert results[commands["unknown"]].returncode == 2
 
 
 def test_evidence_prints_an_index_and_a_bounded_text(world, cli, entry_id):

@@ -15,14 +15,16 @@ from typer import Argument, Option
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import NotFoundError, UsageError
+from brainsurgeon.model.text import readable
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
-    from brainsurgeon.model.reports import ArchivedTurn
+    from brainsurgeon.model.reports import ArchivedTurn, ShownValues
     from brainsurgeon.store import Store
 
 
 Sort = StrEnum("Sort", ["size", "saved", "age", "name"])
+State = StrEnum("State", ["idle", "busy", "skipped", "failed", "unreadable", "gone"])
 
 
 def sessions(
@@ -32,7 +34,7 @@ def sessions(
         autocompletion=options.session_titles,
     ),
     agent: str | None = Option(None, help="Only the sessions of this agent."),
-    state: str | None = Option(
+    state: State | None = Option(
         None, help="Only sessions in this state: idle, busy, skipped, failed, unreadable or gone."
     ),
     sort: Sort = Option(
@@ -159,11 +161,17 @@ def show(
                 raise
             _print_session(settings, store, name, error)
             return
+    _print_values(shown)
+
+
+def _print_values(shown: ShownValues) -> None:
     if options.given.json:
         options.print_json(shown)
-    else:
-        text = options.values_text(shown.content, shown.same_as)
-        options.print_bytes([text.encode("utf-8", "surrogatepass")])
+        return
+    text = options.values_text(shown.content, shown.same_as)
+    options.print_bytes([text.encode("utf-8", "surrogatepass")])
+    for missed in shown.missed:
+        print(f"brainsurgeon: {readable(missed)}", file=sys.stderr)
 
 
 def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFoundError) -> None:
