@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from brainsurgeon import interruption
+from brainsurgeon.cli import commands
 from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts.processes import output_of
@@ -130,6 +131,23 @@ def test_ignored_signal_stops_nothing():
             interruption.check()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_program_ends_although_a_library_replaced_the_exception(monkeypatch, terminable, capsys):
+    """If code that SIGTERM interrupts raises its own error, the program still exits with 143."""
+
+    def fail(**_):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            raise ValueError from None
+
+    monkeypatch.setattr(interruption, "_noted", [])
+    monkeypatch.setattr(commands, "application", lambda _: fail)
+    signal.signal(signal.SIGTERM, interruption.end)
+
+    assert commands.run() == 143
+    assert capsys.readouterr().err == ""
 
 
 def test_program_of_the_daemon_is_ended_by_timeout():

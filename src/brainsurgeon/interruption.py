@@ -1,13 +1,14 @@
-"""SIGTERM and SIGINT during a run: they end it where it checks for them, between two steps."""
+"""SIGTERM and SIGINT: they end a run where it checks for them, between two steps."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from brainsurgeon.errors import StoppedError
 
-_noted: list[int] = []  # signals that arrived while they were deferred
+_noted: list[int] = []  # signals that arrived, unless their deferred handlers ran since
 
 
 @contextmanager
@@ -32,7 +33,18 @@ def _note(number: int, _: object) -> None:
     _noted.append(number)
 
 
+def end(number: int, _: object) -> NoReturn:
+    """Handle a signal by an exception, so that `finally` blocks run."""
+    _noted.append(number)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def exit_code() -> int:
+    """Return the exit code of a program that a signal ended; 0 if no signal arrived."""
+    return 128 + _noted[0] if _noted else 0
+
+
 def check() -> None:
-    """Raise StoppedError if a deferred signal arrived."""
+    """Raise StoppedError if a signal arrived."""
     if _noted:
         raise StoppedError

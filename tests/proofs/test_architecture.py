@@ -24,8 +24,8 @@ PURE = (*MODEL, "formats", "formats.*", "planning.*")
 OUTER = ("hosts.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
-    "", *MODEL, "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover", "rewrite.turns",
-    "config", "render", "render.*", "log", "store", "store.database",
+    "", *MODEL, "interruption", "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover",
+    "rewrite.turns", "config", "render", "render.*", "log", "store", "store.database",
 )  # fmt: skip
 
 # What each room may import beside itself: `room.*` is any module of a room, `room` its __init__.

@@ -5,13 +5,16 @@ import os
 import signal
 import sys
 
+from brainsurgeon import interruption
 from brainsurgeon.cli.options import OutputError, discard_output, replace_streams
 
 
 def main() -> None:
     os.umask(0o077)
     replace_streams()
-    signal.signal(signal.SIGTERM, _exit)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interruption.end)
     gc.disable()  # imports leave no garbage; `commands._options` enables it again
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "1"  # else pydantic searches every package for plugins
     code = 0
@@ -26,10 +29,6 @@ def main() -> None:
         code = error.exit_code
     gc.freeze()  # else the last garbage collection examines every object
     raise SystemExit(code)
-
-
-def _exit(*_: object) -> None:
-    raise SystemExit(128 + signal.SIGTERM)  # an exception, so that `finally` blocks run
 
 
 def _run() -> int:

@@ -11,7 +11,7 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from brainsurgeon import __version__, render
+from brainsurgeon import __version__, interruption, render
 from brainsurgeon.cli import options
 from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
@@ -88,6 +88,8 @@ def run() -> int:
     except typer.Abort:
         return 130
     except Exception as error:  # noqa: BLE001  no user sees a traceback
+        if code := interruption.exit_code():  # a library replaced the exception of our handler
+            return code
         if hasattr(error, "show"):
             return _print_usage_error(error)
         return _print_error(render.formatting.unexpected(error), 1, in_json=given.json)
