@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from brainsurgeon.errors import StoppedError
 
-_noted: list[int] = []  # signals that arrived, unless their deferred handlers ran since
+_noted: list[int] = []  # signals that arrived
 
 
 @contextmanager

@@ -55,10 +55,10 @@ def restore(
 
     If a session is not idle, the command records a request, and with ENTRY also prints the values.
     The first scan that finds the session idle restores them. The request is dropped after ten
-    minutes (after keep_after_restore, if that is longer); a request of --run is never dropped.
+    minutes (after keep_after_restore, if that is longer); a request of --run waits longer.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
-    after the run are left unchanged and listed.
+    after the run are left unchanged and reported.
 
     \b
     Example:

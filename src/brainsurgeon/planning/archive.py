@@ -35,7 +35,8 @@ from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
-# Maximum size of the outcomes in a summary: bytes of a single one, characters of several together.
+# Maximum size of the outcome in the summary of one turn (bytes), or of all outcomes in the summary
+# of several turns (characters).
 _QUOTED = 2000
 # Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
@@ -363,8 +364,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it. A parent link to the
-        # preceding entry of the same turn or inactive branch does not count.
+        # Maps the hash of an id to the entries (offset, id) that refer to it. Parent links to the
+        # preceding entry do not count within a turn, nor between two entries off the active branch.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []

@@ -291,7 +291,7 @@ class Restores:
 # even inside a longer output. An incomplete answer is left unchanged.
 
 # The values of `action` with which our tool restores; other calls are not shortened.
-_ACTIONS = ("restore", "restore_remote")  # no set: another tool's `action` may be an object
+_ACTIONS = ("restore", "restore_remote")  # a tuple also allows `in` for unhashable values
 
 
 class OwnCalls:

@@ -307,7 +307,7 @@ def counts(listed: Sequence[reports.Tally]) -> str:
 
 # The fields of a status that JSON does not nest: their own fields become top-level keys.
 _PARTS = ("daemon", "store", "unfinished", "places", "tokens")
-# The status has at most so many lines of a kind, to fit on a screen.
+# The most troubles and the most reasons in a status, so that it fits on a screen.
 _MOST = 6
 
 

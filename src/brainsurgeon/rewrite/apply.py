@@ -555,7 +555,7 @@ def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[in
     return read
 
 
-_MOST_BYTES = 8 << 20  # bytes at which waiting sessions are changed: their values are in memory
+_MOST_BYTES = 8 << 20  # bytes of waiting files at which they are changed: their plans are in memory
 _LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
 
 

@@ -219,7 +219,7 @@ class Successor(Struct):
         if not ours:
             leases.exchange(pair.directory, pair.temporary, pair.name)
         os.fsync(pair.directory)
-        time.sleep(WAIT_FOR_OPENERS)  # for openers that had resolved the previous name
+        time.sleep(WAIT_FOR_OPENERS)  # for processes that resolved the name before this exchange
         if ours:
             leases.drop(old)  # `turned_back` opens the old file by its name
             pair = pair.turned_back()  # notes the end of the old file before lines are moved to it
