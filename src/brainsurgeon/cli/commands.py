@@ -88,7 +88,7 @@ def run() -> int:
     except typer.Abort:
         return 130
     except Exception as error:  # noqa: BLE001  no user sees a traceback
-        if code := interruption.exit_code():  # a library replaced the exception of our handler
+        if code := interruption.exit_code():  # a library replaced the signal handler's exception
             return code
         if hasattr(error, "show"):
             return _print_usage_error(error)

@@ -94,7 +94,7 @@ class PriceTable(SettingsTable):
     output: Dollars = Field(description="tokens of answers")
 
     def decision_price(self) -> Price:
-        from brainsurgeon.model.rules import Price  # noqa: PLC0415  not imported by `show`
+        from brainsurgeon.model.rules import Price  # noqa: PLC0415  not every command needs it
 
         read, write = self.cache_read / self.input, self.cache_write / self.input
         return Price(read, write, write, self.input, self.output / self.input)
@@ -169,7 +169,7 @@ class ExtractionSettings(SettingsTable):
     )
 
     def rule_list(self) -> tuple[Rule, ...]:
-        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  not imported by `show`
+        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  not every command needs it
 
         length, recent = self.min_value_length, self.keep_recent
         return tuple(
@@ -375,7 +375,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return chosen
 
     def decision_rules(self) -> Rules:
-        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  not imported by `show`
+        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  not every command needs it
 
         return Rules(**_shared(Rules, self) | {
             "rules": self.rule_list(),
@@ -391,13 +391,13 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return tuple((glob, table.decision_price()) for glob, table in self.prices.items())
 
     def archive_rules(self) -> ArchiveRules:
-        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  not imported by `show`
+        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  not every command needs it
 
         more = {"enabled": self.enabled and self.archive.enabled, "keep_recent": self.keep_recent}
         return ArchiveRules(**_shared(ArchiveRules, self.archive) | more)
 
     def budget_rules(self) -> Budget:
-        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  not imported by `show`
+        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  not every command needs it
 
         return Budget(
             self._profile_threshold, tuple(self.budget.by_tier().items()),
@@ -406,7 +406,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     def rules_fingerprint(self) -> str:
         """Return a digest of everything that decides about an unchanged file and its values."""
-        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  not imported by `config`
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  not every command needs it
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases

@@ -512,7 +512,7 @@ class ClaudeCode(Format):
         return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash in a record of an API request. The ids of other entries are random."""
+        """Return the hash in a request's record. Other entries need none: their ids are random."""
         digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
         return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
 

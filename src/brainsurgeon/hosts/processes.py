@@ -61,7 +61,7 @@ def kill_with_descendants(leader: int) -> None:
                 children[int(fields[_PARENT_FIELD])].append(int(name))
                 if int(fields[_SESSION_FIELD]) == leader:
                     members.append(int(name))
-        doomed: set[int] = set()  # without orphans in other process sessions
+        doomed: set[int] = set()  # an orphan that left the process session cannot be found
         while members:
             doomed.add(pid := members.pop())
             members += [child for child in children[pid] if child not in doomed]

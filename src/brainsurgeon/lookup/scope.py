@@ -32,7 +32,7 @@ class Scope(Struct, frozen=True):
     """The sessions that a caller may see: those of an agent, one session, or by default all.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
-    project. `session` is a path, an id or `agent/id`: a prefix could match another session later.
+    project. `session` is a path, an id or `agent/id`. `bound` resolves other names to a path.
     """
 
     agent: str | None = None
@@ -103,7 +103,7 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session called `name`, else the calling session, else the only one that `holds`.
 
-    Waits briefly for Claude Code to write the call. Raises UnnamedError or NotFoundError.
+    Waits briefly for Claude Code to write the call. Raises NotFoundError or AmbiguousError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:

@@ -482,18 +482,15 @@ def _chosen(
     while True:
         listed = all_sessions(settings, store, with_former_roots=True)
         sessions = [with_record(store, item) if item.record else item for item in listed]
-        if all(map(_same_record, listed, sessions)):
-            break  # otherwise, a session is at the recorded path of another: where is that one?
+        pairs = zip(listed, sessions, strict=True)
+        if all(not old.record or old.record.id == recorded(new).id for old, new in pairs):
+            break  # otherwise, `with_record` has corrected the records: list the sessions again
     wanted = [session_among(sessions, name) for name in names] if names else sessions
     changed = [item for item in wanted if item.record and item.record.id in touched]
     if names and (untouched := next((item for item in wanted if item not in changed), None)):
         reason = f"{untouched.title} has no change of run {number} to roll back"
         raise NotFoundError(f"{reason}; `brainsurgeon history --events` lists the run's changes")
     return changed
-
-
-def _same_record(session: Session, other: Session) -> bool:
-    return not session.record or session.record.id == recorded(other).id
 
 
 def _answer(

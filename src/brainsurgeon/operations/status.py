@@ -35,7 +35,7 @@ _NEWEST = 3  # number of runs and of failures in a status
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    """Return the status of each database below the roots, except empty ones. Creates no files."""
+    """Return the status of each database below the roots, except empty ones."""
     items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
 

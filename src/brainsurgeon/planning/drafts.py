@@ -91,8 +91,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        Archives, existing or planned, replace the values at the paths `taken`. After the planned
-        archives, at most `farthest` messages follow. If `emptied`, the entry is in a flat archive.
+        Archives, existing or planned, replace the values at the paths `taken`. Once the planned
+        archives are made, at most `farthest` messages follow the entry.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]

@@ -21,7 +21,7 @@ from brainsurgeon.model.rules import Rule, Rules, ValueRules
 from brainsurgeon.model.sessions import Fingerprint, Survey
 from brainsurgeon.model.text import parse_time
 
-LAST = 2  # number of the newest messages in which even a superseded value stays
+LAST = 2  # upper limit of `keep_recent` for superseded values
 # Why relief keeps a value or turn that one of its steps could take.
 FITS = "the session fits without it"
 

@@ -23,7 +23,7 @@ from brainsurgeon.render.formatting import (
 )
 
 MOST_ROWS = 8
-_NAME = 11  # least width of a session's name, with the spaces around it
+_NAME = 11  # room for the session column: 9 characters of the name and two spaces
 _METHODS = {
     "session": "from {calls} recorded calls of the session",
     "agent": "from the agent's other sessions",

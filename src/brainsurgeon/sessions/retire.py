@@ -22,7 +22,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import MARK, read_range
 
 # Seconds after an exchange.
-WAIT_FOR_OPENERS = 0.010  # for processes that resolved the name before, to open the file
+WAIT_FOR_OPENERS = 0.010  # until processes that looked up the name before have opened the old file
 LOOK_BACK = 1.0  # when the old file is normally removed
 LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
@@ -51,9 +51,10 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
-    `there` are the bytes of the other file from the offset at which the move began. Lines with ids
-    were moved as far as `there` begins with them. An equal line without an id may be of another
-    program. Part of a line was moved if `there` ends with it, or if another program's line follows.
+    `there` are the bytes of the other file from the offset at which the move began. The first lines
+    of `late` were moved if `there` begins with them and each has an id. An equal line without an id
+    may be of another program. Part of a line was moved if `there` ends with it, or if another
+    program's line follows.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -262,7 +263,7 @@ class _Merge(Struct):
         """Exchange the names back, and append the new lines of the other file to the old file.
 
         `theirs_from` is the length of the tail that was moved from the old file before a crash. The
-        old file stays leased until all lines are moved.
+        old file is leased during the exchange and until all lines are moved.
         """
         if not self._lease(named, self.deadline):
             raise StaysError("another process has the session open and has appended lines to it")

@@ -164,7 +164,7 @@ class RowPlan(Struct, frozen=True):
             begin, stop = edit.start - self.span.offset, edit.end - self.span.offset
             new = bytes_after(edit, value_of)
             if not done <= begin <= stop <= len(text) or b"\n" in new:
-                raise ValueError("edits out of order, or beyond their line")
+                raise ValueError("edits out of order, or not within one line")
             pieces += [text[done:begin], new]
             done = stop
         return b"".join((*pieces, text[done:]))

@@ -205,7 +205,7 @@ Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Rows(Table):
-    """For agents' databases: the agents' columns of changed events, and times of our writes."""
+    """Original columns of events that we changed in agents' databases, and times of our writes."""
 
     def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
         row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
