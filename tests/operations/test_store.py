@@ -13,6 +13,7 @@ import pytest
 
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.operations import store as store_care
+from brainsurgeon.render.sessions import before_replacing, replacement
 from brainsurgeon.store import backup, open_store
 from brainsurgeon.store import database as opening
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
@@ -236,6 +237,22 @@ def test_store_restore_lists_newer_placeholders(world, pruned, target):
     world.restore_all()
     assert again.newer == ()
     assert (world.directory / "t.jsonl").read_bytes().count(b"z" * 3000) == 1
+
+
+def test_store_restore_names_the_store_with_the_newer_values(world, pruned, target):
+    """The values are in the current store; afterwards in the old one, if there was a store."""
+    store_care.back_up(world.settings(), target)
+    scan_second_session(world)
+    planned = []
+    world.close()
+    done = store_care.replace_store(world.settings(), target, lambda: LATER, planned.append)
+    os.unlink(world.state / "store.db")
+    without_old_store = replace(world, target)
+
+    assert "only the current store has the values" in before_replacing(planned[0])
+    assert "only the old store has the values" in replacement(done)
+    assert "`brainsurgeon store restore`" in replacement(done)
+    assert "only a newer backup can have the values" in replacement(without_old_store)
 
 
 def test_store_restore_changes_nothing_before_confirmation(world, pruned, target):

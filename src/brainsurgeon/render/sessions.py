@@ -201,14 +201,20 @@ def backup(done: reports.StoreCopy) -> str:
 
 
 def before_replacing(done: reports.Replacement) -> str:
-    return "\n".join([backup(done), *_newer(done)])
+    values = "only the current store has the values; first run `brainsurgeon restore --all`"
+    return "\n".join([backup(done), *_newer(done, values)])
 
 
 def replacement(done: reports.Replacement) -> str:
-    lines = [f"{safe(done.path)} is the store now: {_size(done)}", *_newer(done)]
+    values, kept = "only a newer backup can have the values", []
     if done.kept:
-        lines.append(f"the old store is kept as {safe(done.kept)}; remove it when all is well")
-    return "\n".join(lines)
+        values = (
+            "only the old store has the values; to restore them, run `brainsurgeon store restore` "
+            "with the old store, then `brainsurgeon restore --all`"
+        )
+        kept = [f"the old store is kept as {safe(done.kept)}; remove it when all is well"]
+    installed = f"{safe(done.path)} is the store now: {_size(done)}"
+    return "\n".join([installed, *_newer(done, values), *kept])
 
 
 def purge(done: reports.Purge) -> str:
@@ -225,15 +231,11 @@ def purge(done: reports.Purge) -> str:
     ])  # fmt: skip
 
 
-def _newer(backup: reports.Replacement) -> list[str]:
+def _newer(backup: reports.Replacement, values: str) -> list[str]:
     if not backup.newer:
         return ["no placeholder in a session is newer than the backup"]
     placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
-    text = (
-        f"{placeholders} newer than the backup: only the current store has the values "
-        "(`brainsurgeon restore --all` restores them first)"
-    )
-    return [text, *_listed(backup.newer)]
+    return [f"{placeholders} newer than the backup: {values}", *_listed(backup.newer)]
 
 
 def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
