@@ -233,7 +233,7 @@ class TestDeadClaims:
         claw.lease(since=LATER - 3600)
         claw.lease(since=WRITTEN - 3600)
 
-        assert "stuck for" in reason(claw, LOCAL)
+        assert "a restart of OpenClaw ends the claim" in reason(claw, LOCAL)
 
     def test_queued_message_older_than_a_finished_run_is_dead(self, claw):
         """A gateway that was killed before it stored a message does not block the session."""

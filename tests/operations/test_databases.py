@@ -261,7 +261,7 @@ SIGNS = {
     "a stuck claim": (
         NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij'),"
                     f" updated_at = {DAY_BEFORE}"),
-        "claimed by the run abcdefgh; stuck for 24 h, until OpenClaw restarts"),
+        "claimed by the run abcdefgh for 24 h; a restart of OpenClaw ends the claim"),
     "a stuck outbox row": (
         ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
          f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', {DAY_BEFORE})"),

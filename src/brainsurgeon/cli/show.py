@@ -126,9 +126,9 @@ def show(
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
-    Changes nothing. The lines of an archived turn or a session are printed as the agent wrote them,
-    with each placeholder filled. With --json, a byte that is not valid UTF-8 becomes a surrogate
-    (\\udc80 to \\udcff).
+    Changes nothing. The lines of an archived turn or a session are printed as the agent wrote them.
+    Values that cannot be restored, such as expired ones, stay placeholders. With --json, a byte
+    that is not valid UTF-8 becomes a surrogate (\\udc80 to \\udcff).
 
     \b
     Example:
@@ -136,9 +136,7 @@ def show(
     """  # noqa: D301
     if search is not None:
         if key or index or (name and session):
-            raise UsageError(
-                "--search cannot be combined with --key, --index, or --session beside SESSION"
-            )
+            raise UsageError("--search takes one session, and neither --key nor --index")
         with options.reading() as (settings, store):
             found = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer(found, render.turns.found, found)

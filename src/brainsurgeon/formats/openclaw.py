@@ -83,7 +83,7 @@ class Branch:
     def __init__(self, *, linear: bool = False) -> None:
         self._next: str | None = None
         self._leaf = True
-        self._moved_leaf = False
+        self._child_moved_leaf = False
         self.linear = linear
         self.ended = False
 
@@ -94,7 +94,7 @@ class Branch:
     @property
     def cursor(self) -> str:
         """The state of the walk. It decides which earlier entries are on the branch."""
-        return repr((self._next, self._leaf, self._moved_leaf, self.ended))
+        return repr((self._next, self._leaf, self._child_moved_leaf, self.ended))
 
     def pass_over(self, raw: bytes) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
@@ -108,12 +108,12 @@ class Branch:
             return kind in TREE_TYPES
         if self.ended or kind == "session" or not _is_node(entry):
             return False
-        behind, self._moved_leaf = self._moved_leaf, False
+        behind, self._child_moved_leaf = self._child_moved_leaf, False
         matches = self._leaf or entry["id"] == self._next
         if kind == "leaf":
             target = entry["targetId"]
             if matches or (behind and self._next == entry.get("appendParentId", target)):
-                self._follow(target)
+                self._look_for(target)
             return False
         moves = kind in TREE_TYPES and entry.get("appendMode") != "side"
         if not matches or (not moves and (self._leaf or behind)):
@@ -122,13 +122,12 @@ class Branch:
             return False
         self._leaf = "parentId" not in entry
         if not self._leaf:
-            self._follow(entry["parentId"], moved_leaf=moves)
+            self._look_for(entry["parentId"], child_moved_leaf=moves)
         return kind in TREE_TYPES
 
-    def _follow(self, parent: str | None, *, moved_leaf: bool = False) -> None:
-        """Look for `parent` next. It may be a side append if its child `moved_leaf`."""
-        self._next, self._leaf, self._moved_leaf = parent, False, moved_leaf
-        self.ended = parent is None and not moved_leaf
+    def _look_for(self, parent: str | None, *, child_moved_leaf: bool = False) -> None:
+        self._next, self._leaf, self._child_moved_leaf = parent, False, child_moved_leaf
+        self.ended = parent is None and not child_moved_leaf
 
 
 class Reach:
@@ -288,10 +287,10 @@ _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
     "custom": "aside",
 }  # fmt: skip
-# Types of entries that may leave the branch. Read in @mariozechner/pi-coding-agent 0.73.1
-# (`dist/core/session-manager.js`, buildSessionContext): the model is taken from the last assistant
-# message of the branch. pi also reads the entries with thinking levels, tools and the state of
-# extensions, so these have to stay.
+# Types of entries that an archive may take off the branch. A `model_change` may go, because pi
+# takes the model from the last assistant message of the branch. Entries with thinking levels, tools
+# and the state of extensions have to stay, because pi reads them from the branch.
+# (@mariozechner/pi-coding-agent 0.73.1, `dist/core/session-manager.js`, buildSessionContext)
 _NOTES = ("label", "session_info", "usage", "model_change")
 _CONTENT: KeyPath = ("message", "content")
 _DETAILS: KeyPath = ("message", "details")

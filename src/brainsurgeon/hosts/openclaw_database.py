@@ -25,9 +25,8 @@ from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.sessions import Unreadable
 
-# The tested layouts: 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6). Others
-# are never written. A database migrated from 19 to 23 keeps its older `session_nodes`.
-VERSIONS = (19, 21, 23)
+# The tested layouts: 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6).
+VERSIONS = (19, 21, 23)  # databases with other layouts are never written
 COMPRESSING = 23  # the first layout with compressed events, which need more columns
 
 _PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
@@ -54,7 +53,8 @@ _READ = {
     "session_pending_inputs": "5d74c2cf1e90",
     "context_engine_turn_outbox": "ec2f1434de07",
 }
-_OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}  # only in some known versions
+# Columns that may be missing. A migration from layout 19 to 23 does not add the first.
+_OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
 class Schema(Struct, frozen=True):
@@ -87,7 +87,7 @@ def examine(connection: sqlite3.Connection) -> Schema:
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    return (  # the journal mode, too: only a connection for writing can check it
+    return (  # `examine` does not check the journal mode: with `immutable`, SQLite misreports it
         _pragma(connection, "schema_version") == schema.cookie
         and _pragma(connection, "user_version") == schema.version
         and _pragma(connection, "journal_mode") == "wal"
@@ -143,8 +143,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
 # An event is stored as text. Layout 23 can also store it compressed with zstd, and with navigation
 # data (`navigation_json`). Compression is optional for texts of any size, and OpenClaw derives
 # missing navigation data from the text (openclaw 2026.9.6, `prepareTranscriptPayload` and the
-# table's constraints). So brainsurgeon writes a changed text alone. With an original text, it also
-# restores the other columns.
+# table's constraints). So brainsurgeon writes a changed text uncompressed and without navigation
+# data. If the text is the original again, it restores all columns.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _decompressor = zstandard.ZstdDecompressor()
@@ -313,7 +313,7 @@ def unwritable(path: str) -> str | None:
 
 class Presence(Struct, frozen=True):
     # When living processes opened the database (milliseconds since 1970). None if unknown, for
-    # example if a record of OpenClaw cannot be parsed: then every session claimed by a run is busy.
+    # example if a record of OpenClaw cannot be parsed.
     opened_at: tuple[int, ...] | None
     maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
     elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines

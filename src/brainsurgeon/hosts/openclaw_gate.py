@@ -150,7 +150,7 @@ def _time(value: object) -> int:
 
 
 EMBEDDED = "openclaw"  # OpenClaw's own runtime; every other runtime keeps its own history
-STUCK = 3600.0  # seconds after which a wait for OpenClaw is called stuck
+STUCK = 3600.0  # seconds after which a wait for OpenClaw counts as stuck
 _OVER = (None, "done", "failed", "killed", "timeout")
 _AHEAD = 5.0  # seconds that a time may lie in the future
 
@@ -193,7 +193,7 @@ class Gate(Struct, frozen=True):
         if writing in (None, window.run.last) or dead:
             return
         age = now - newest / 1000
-        stuck = f"; stuck for {_span(age)}, until OpenClaw restarts" if age > STUCK else ""
+        stuck = f" for {_span(age)}; a restart of OpenClaw ends the claim" if age > STUCK else ""
         raise NotIdleError(f"claimed by the run {writing[:8]}{stuck}")
 
     def is_killed(self, window: Window, now: float) -> bool:

@@ -80,7 +80,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
-        # An entry whose whole id is `wanted` takes precedence, and it has no extracted values.
+        # If an entry has exactly the id `wanted`, it was meant. It has no extracted values.
         if _has_entry(named.session, wanted):
             raise
         return named

@@ -284,5 +284,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # the last time a run found such a session or entry missing
+    missed_at: float | None = None  # the latest time when such a session or entry was first missed
     unseen: bool = False  # the run could not check whether each of the sessions still exists

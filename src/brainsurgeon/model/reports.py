@@ -210,7 +210,7 @@ class Relief(Fit, frozen=True, kw_only=True):
     went: tuple[Amount, ...] = ()  # extracted values that requests contained before
     stays: tuple[Amount, ...] = ()  # values that requests still contain
     values: int = 0  # the number of all extracted values
-    signatures: int = 0  # the number of invalid signatures among the extracted values
+    signatures: int = 0  # the number of thinking values extracted because of their signatures
     bytes_before: int = 0
     bytes_after: int = 0
     # Entries that keep signed thinking that is invalid: the provider will refuse the next prompt.
@@ -473,7 +473,7 @@ class SessionPage(Struct, frozen=True):
     filling: tuple[Sum, ...] = ()
     next_values: int = 0
     next_bytes: int | None = None  # None if the session was not read
-    not_read: str = ""  # the reason
+    deferred: str = ""  # why nothing is extracted for now, or why the session was not read
 
 
 class Report(Struct, frozen=True):
@@ -485,7 +485,7 @@ class Report(Struct, frozen=True):
     tools: tuple[Sum, ...]
     sessions: tuple[SessionPage, ...]  # the largest
     waiting: tuple[SessionSummary, ...]
-    unreached: tuple[Sum, ...]  # other files with copies of values; nothing is extracted from them
+    unreached: tuple[Sum, ...]  # places where agents keep copies of values outside of sessions
     previews: bool
     estimate: Estimate  # of the largest of these sessions
 

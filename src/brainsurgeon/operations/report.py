@@ -43,7 +43,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
                 content = context(settings, store, session, now)
             except (BrainsurgeonError, RefusedError, OSError) as why:
                 reason = why.strerror or "" if isinstance(why, OSError) else str(why)
-                page = SessionPage(summary, not_read=reason)
+                page = SessionPage(summary, deferred=reason)
             else:
                 page, values = _page(summary, content), content.extracted
         if page.next_bytes is None and session.record:
@@ -87,7 +87,7 @@ def _page(summary: SessionSummary, content: Context) -> SessionPage:
     )
     return SessionPage(
         summary, filling=filling, next_values=len(content.plan.extracted) if due else 0,
-        next_bytes=max(0, content.plan.gain) if due else 0, not_read=content.plan.deferred or "",
+        next_bytes=max(0, content.plan.gain) if due else 0, deferred=content.plan.deferred or "",
     )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ class _Run:
         before = dict(self._identities)
         for root in roots | recorded:
             text, identity = path_text(root), None
-            with suppress(OSError):  # both change if another file system is mounted there
+            with suppress(OSError):  # at least one changes if another file system is mounted
                 identity = [os.statvfs(root).f_fsid, os.stat(root).st_ino]
             if why := errors.get(root):
                 self._not_trusted[text] = why

@@ -93,8 +93,9 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
-    # If a call writes, but reads nothing or is to another model, nothing before it was cached. Its
-    # prompt is cached now, unless the call writes and a value was extracted from the prompt later.
+    # A call that writes to the cache, and either reads nothing from it or follows a call to another
+    # model, found nothing in it. After a call its prompt is in the cache, except if the call writes
+    # to the cache and a value of the prompt was extracted later.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

@@ -75,14 +75,15 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # By the start of an edit: the id of its entry in the file, if the edit has another id.
-        self._named: dict[int, str] = {}
+        # The ids that entries have in the file, by the start of an edit. Only for edits whose
+        # `entry_id` (the recorded id) differs.
+        self._ids_in_file: dict[int, str] = {}
         # Ids of extractions in the file. `_supposed` are those in `Matcher.moved` whose entry has
         # another id than the recorded one.
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0
-        self._unexplained: list[tuple[str, str]] = []  # if everything is to be restored
+        self._unexplained: list[tuple[str, str]] = []  # empty unless everything is to be restored
         self._restored: list[str] = []
         self._missed: list[tuple[str, str]] = []
         # The entry ids (or None) in a last line without a newline: their requests wait.
@@ -171,7 +172,7 @@ class _Planner:
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
-        ident = self._named.get(edit.start, edit.entry_id)
+        ident = self._ids_in_file.get(edit.start, edit.entry_id)
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
             return owner is None or owner not in self._ids or ident == owner
@@ -274,7 +275,7 @@ class _Planner:
             self._leave(ident, back, going, str(error))
             edits, left = [], standing
         name = ident or ""
-        self._named.update((edit.start, name) for edit in edits if edit.entry_id != name)
+        self._ids_in_file.update((edit.start, name) for edit in edits if edit.entry_id != name)
         self._edits += edits
         self._signatures.note_edits(parsed.offset, unsent, edits, left)
 

@@ -38,7 +38,7 @@ _place = attrgetter("before")
 # Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
 # samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
-_CALLS = 8  # minimum number of calls to estimate the growth of a prompt that no entry explains
+_CALLS = 8  # with fewer calls, prompt growth that no entry explains is not estimated
 
 
 class Prompted(Struct, frozen=True):

@@ -286,8 +286,8 @@ def _large(page: SessionPage, top: int) -> Sequence[str]:
 def _waiting(report: Report) -> tuple[str, str]:
     waiting = [(about.state, about.reason, about.session) for about in report.waiting]
     waiting += [
-        ("deferred", page.not_read, page.about.session)
-        for page in report.sessions if page.not_read and page.about.state == "idle"
+        ("deferred", page.deferred, page.about.session)
+        for page in report.sessions if page.deferred and page.about.state == "idle"
     ]  # fmt: skip
     if not waiting:
         return "", '<p class="quiet">No session waits.</p>'
@@ -300,7 +300,7 @@ def _waiting(report: Report) -> tuple[str, str]:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
         which = f'<span class="small">{", ".join(names[:3])}{more}</span>'
         rows.append((html(state), html(why), f"{len(names):,}", which))
-    lead = "These sessions were not pruned. Later runs try again."
+    lead = "These sessions were not pruned. A later run may prune them."
     return lead, _table(("State", "Why", "Sessions", "Which"), rows)
 
 
@@ -336,8 +336,8 @@ def _session(page: SessionPage, now: float) -> str:
     age = "" if about.changed_at is None else f", changed {ago(about.changed_at, now)}"
     how = f"{about.format or 'unknown format'}, {about.state}: {about.reason}{age}"
     lines = [f'<p class="small quiet">{code(about.path)}<br>{html(how)}</p>']
-    if page.not_read:
-        lines.append(f'<p class="small">Nothing is extracted now: {html(page.not_read)}.</p>')
+    if page.deferred:
+        lines.append(f'<p class="small">Extraction is deferred: {html(page.deferred)}.</p>')
     elif page.next_values:
         taken = f"{counted(page.next_values, 'value')}, {bytes_(page.next_bytes or 0)}"
         lines.append(f"<p>The next scan would extract {taken}.</p>")

@@ -373,7 +373,7 @@ class Placements(Table):
         )
 
     def add(self, session_id: int, extraction_ids: Iterable[int]) -> None:
-        """Record that a session contains extractions, except those that a rewrite has replaced."""
+        """Record that a session contains extractions. Ignores ids that the store no longer has."""
         listed = list(extraction_ids)
         self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"

@@ -55,7 +55,7 @@ class FileMemory:
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self._changed: set[str] = set()  # databases
-        self._seen = defaultdict[str, set[str]](set)  # names of files, while the store uses `_rows`
+        self._seen = defaultdict[str, set[str]](set)  # names of files, by directory
         self._skipped_names: dict[str, list[str]] = {}
 
     def state_of(self, path: str) -> FileState | None:

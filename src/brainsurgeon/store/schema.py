@@ -225,7 +225,7 @@ CREATE TABLE spending (
     PRIMARY KEY (path, model, priced)
 ) STRICT, WITHOUT ROWID;
 
--- The calls counted in `spending`; `id` is a digest of the id of the API message.
+-- The calls counted in `spending`; `id` is the key of a call (`keyed_call`).
 CREATE TABLE counted_calls (id INTEGER PRIMARY KEY) STRICT;
 
 -- Files as a scan last saw them.
