@@ -53,6 +53,7 @@ def test_rescue_of_a_damaged_page_loses_only_its_values(world):
 
     assert 0 < lost < total // 4
     assert f" {total - lost} stored values and " in copied.what
+    assert copied.what.endswith(" other records were copied into a new one")
     assert lost_finding.what == f"{lost} stored values are lost"
     assert sql(world, "SELECT DISTINCT expired_why, expired_at FROM extractions"
                       " WHERE blob_id IS NULL") == [(LOST, LATER)]  # fmt: skip

@@ -195,6 +195,21 @@ def test_salvage_repairs_references_to_lost_rows(store, directory, tmp_path):
         ).fetchall() == [(None, None, None)]
 
 
+def test_salvage_counts_values_apart_from_other_rows(store, directory, tmp_path):
+    """Neither an intact value nor a damaged one counts as another row."""
+    fill(store)
+    store.blobs.put(b"damaged")
+    store._connection.execute("UPDATE blobs SET digest = x'00' WHERE id = 2")
+    fresh = str(tmp_path / "fresh.db")
+    result = salvage(directory, fresh, 9.0)
+    rows = table_rows(fresh)
+
+    assert result.values == len(rows["blobs"]) == 1
+    assert result.rows == sum(
+        len(rows[table]) for table in rows.keys() - {"blobs", "sqlite_sequence"}
+    )
+
+
 def test_salvage_places_values_in_their_own_session_if_unreadable(store, directory, tmp_path):
     """If a page of placements is lost, each held value is placed in its own session."""
     fill(store)

@@ -91,7 +91,7 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
     findings = [Finding(
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
-        f"{counted(saved.rows, 'record')} were copied into a new one",
+        f"{counted(saved.rows, 'other record')} were copied into a new one",
         f"the damaged one is kept as {kept}; a backup may have the lost values" if kept else "",
     )]  # fmt: skip
     if saved.values_lost:

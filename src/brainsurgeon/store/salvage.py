@@ -103,7 +103,7 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
 class Salvaged(Struct):
     """Counts of a salvage. `unread` are the tables with missing rows."""
 
-    rows: int = 0
+    rows: int = 0  # except those of stored values
     unread: set[str] = field(default_factory=set)
     values: int = 0
     values_lost: int = 0
@@ -213,7 +213,8 @@ def _insert(
                 saved.unread.add(table)
                 continue
             put = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})"  # noqa: S608
-            saved.rows += new.execute(put, row).rowcount
+            copied = new.execute(put, row).rowcount
+            saved.rows += copied if table != "blobs" else 0
         except (sqlite3.IntegrityError, sqlite3.DataError):  # the row is damaged
             saved.unread.add(table)
 
