@@ -9,6 +9,7 @@ from brainsurgeon.errors import ChangedError, FailedError
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json
+from building.file_moves import OTHER, THIRD, generic_log
 from building.world import (
     close_turn,
     dump,
@@ -22,8 +23,6 @@ from building.world import (
     read_entry,
     sql,
 )
-
-OTHER = "22222222-0000-4000-8000-000000000002"
 
 
 @pytest.fixture
@@ -147,6 +146,31 @@ def test_pristine_restore_removes_a_changed_pin_of_a_fork(world, ident, path):
     world.restore_all(pristine=True)
 
     assert copy.read_bytes() == original
+
+
+def test_pristine_restore_removes_changed_pins_of_two_forks(world, ident, path):
+    """The value that a pin has in one fork does not matter in another."""
+    names = OTHER, THIRD
+    originals = [fork(path, name).read_bytes() for name in names]
+    pin(world, ident, True, "s")
+    copies = [fork(path, name) for name in names]
+    pin(world, ident, False, OTHER)
+    pin(world, ident, 5, THIRD)
+    world.restore_all(pristine=True)
+
+    assert [copy.read_bytes() for copy in copies] == originals
+
+
+def test_pristine_restore_keeps_a_field_of_an_unrelated_entry(world):
+    """A pin of an entry with the same id elsewhere does not make the field of the agent ours."""
+    world.put("one.jsonl", generic_log("one", time="one"))
+    other = world.put("two.jsonl", generic_log("two", time="two", _extractable=True))
+    original = other.read_bytes()
+    pin(world, "msg-3", True, "main/one")
+    pin(world, "msg-3", False, "main/two")
+    world.restore_all(pristine=True)
+
+    assert other.read_bytes() == original
 
 
 # --- fields --------------------------------------------------------------------------------------

@@ -144,14 +144,19 @@ def _note_fields(
 ) -> None:
     """Record each edited field with its bytes before our first edit, to undo all edits."""
     records = store.fields.of_entries(session_id, {edit.entry_id for edit in edits})
-    recorded = {(record.entry_id, record.name): record for record in records}
     for edit in edits:
         if edit.undoes is not None:
             continue
         before, after = edit.before, edit.new
-        earlier = recorded.get((edit.entry_id, edit.name))
         value = after if before is not None else after.split(b":", 1)[1]
-        if earlier and before is not None and earlier.after.endswith(before):
+        earlier = next((
+            record for record in reversed(records)
+            if (record.entry_id, record.name) == (edit.entry_id, edit.name)
+            and record.value.encode() == before
+            # An entry of another session may have the same id by chance.
+            and (record.session_id == session_id or record.rest == edit.rest)
+        ), None)  # fmt: skip
+        if earlier and before is not None:
             after = earlier.after.removesuffix(before) + after
             before = earlier.before
         store.fields.add(FieldRecord(
