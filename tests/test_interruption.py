@@ -105,7 +105,7 @@ def test_sigterm_at_any_call_of_a_run_leaves_every_session_whole(world, prepare,
     assert interrupted > POINTS / 2  # not all: the number of calls depends on the time
 
 
-def test_check_raises_only_for_a_pending_signal(monkeypatch):
+def test_check_raises_only_for_a_pending_signal():
     """Before a signal nothing happens; after it, `check` raises and the handler runs at the end."""
     seen = []
     before = signal.signal(signal.SIGTERM, lambda *_: seen.append("handled"))
@@ -120,6 +120,21 @@ def test_check_raises_only_for_a_pending_signal(monkeypatch):
         interruption.check()
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("terminable")
+def test_two_signals_during_a_run_end_only_this_run():
+    """The next run of a program that handles the exception is not stopped by the second signal."""
+
+    def interrupt_twice():
+        with interruption.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        interrupt_twice()
+    with interruption.deferred():
+        interruption.check()
 
 
 def test_ignored_signal_stops_nothing():

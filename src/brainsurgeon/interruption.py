@@ -25,8 +25,11 @@ def deferred() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        while handlers and _noted:
-            signal.raise_signal(_noted.pop())
+        arrived = [number for number in handlers if number in _noted]  # each once
+        if arrived:
+            _noted.clear()
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def _note(number: int, _: object) -> None:
