@@ -1,8 +1,11 @@
 """Interruption: a signal at any moment of a run leaves sessions whole, and no file behind."""
 
+import gc
 import os
 import signal
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +79,18 @@ class Life:
         self.world.restore_all(pristine=True)
 
 
+def close_files_below(root):
+    """Close the files that an exception outside of a run left open, as the end of a program does.
+
+    Otherwise, no lease could be had on them.
+    """
+    gc.collect()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if link.readlink().is_relative_to(root):
+                os.close(int(link.name))
+
+
 @pytest.mark.usefixtures("terminable")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # outside of a run
 @pytest.mark.parametrize("prepare", [(), ("scan",)], ids=["scan", "restore"])
@@ -99,6 +114,7 @@ def test_sigterm_at_any_call_of_a_run_leaves_every_session_whole(world, prepare,
                 Interrupter(point * calls.count // (POINTS + 1)).run(run)
             except SystemExit:
                 interrupted += 1
+            close_files_below(world.root)
         assert world.leftovers() == []
         life.restore()
         assert life.contents() == original
