@@ -3,6 +3,7 @@
 import pytest
 
 from brainsurgeon.model.text import iso
+from brainsurgeon.operations.sessions import context
 from building.cached_conversation import FIXED, CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.world import append, entry_text, kept_reasons, pin
@@ -75,6 +76,17 @@ def test_values_that_are_not_sent_leave_a_warm_session(world, clock, path):
     assert any(why.startswith("deferred: its cache is warm until ") for why in kept_reasons(world))
     clock.now += 300
     assert world.scan().values_extracted == 1
+
+
+def test_session_is_shown_as_deferred_if_nothing_is_planned(world, clock):
+    """While the cache is warm, `sessions` shows values that are not sent as planned."""
+    plans = []
+    for details in (None, {"stdout": "d" * 5000}):
+        write_warm_session(world, clock, details=details)
+        plans.append(context(world.settings(), world.store, "main/s", clock.now).plan)
+
+    assert plans[0].deferred.startswith("its cache is warm until ")
+    assert (plans[1].deferred, len(plans[1].removals)) == (None, 1)
 
 
 def test_requests_do_not_wait_for_a_cold_cache(world, clock, path):

@@ -126,6 +126,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         planner = inspect.Planner(examined, records, explain=True)
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
+        waits = None if planned.edits else fitting.rules.waits or None
         fingerprint = examined.session.fingerprint
         placed = set(planned.sightings.here)
         extracted = [
@@ -136,7 +137,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
             state=why_not_idle(examined) or "idle",
             extracted=tuple(owned(store, chosen, extracted)),
-            plan=replace(planned, deferred=planned.deferred or fitting.rules.waits or None),
+            plan=replace(planned, deferred=planned.deferred or waits),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
             changed_at=fingerprint.mtime_ns / 1e9,
             full=full,
