@@ -6,9 +6,10 @@ import random
 import shutil
 import statistics
 
-from bench.measuring import command_line, run, timed, write_config
+from bench.measuring import command_line, run, sessions_below, timed, write_config
 from bench.table import Row
-from bench.watched import Daemon, make_old
+from bench.watched import Daemon
+from building.file_moves import make_old
 from building.world import Conversation, write_session
 
 
@@ -40,8 +41,7 @@ def write_small_values(path, size):
 
 def appended(place, write, megabytes, runs):
     """Append to a session that was scanned before, and measure the daemon."""
-    sessions = place / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
+    sessions = sessions_below(place / "agents")
     session = sessions / "big.jsonl"
     write(session, megabytes * 1_000_000)
     config = write_config(

@@ -15,10 +15,11 @@ from bench.measuring import (
     limit,
     measure,
     run,
+    sessions_below,
     write_config,
 )
 from bench.table import Row
-from bench.watched import make_old
+from building.file_moves import make_old
 from building.world import Conversation
 
 # Results in a session, and extractable texts in a result.
@@ -43,13 +44,11 @@ def rows(place, options):
         "show": (shown if program.exists() else command_line("show", entry, config=config), None),
         "named": (command_line("show", entry, "--session", "s1", config=config), None),
     }, runs)  # fmt: skip
-    for name, command, target in (
-        ("show", "show", ""), ("named", "show --session", ""),
-    ):  # fmt: skip
+    for name, command in (("show", "show"), ("named", "show --session")):
         yield Row(
             f"{command}, {extractions:,} extractions", 1000 * figures[name].cpu, "ms",
             "the bare interpreter", 1000 * figures["python"].cpu,
-            memory=above_empty(figures[name].peak), target=target,
+            memory=above_empty(figures[name].peak),
             note=f"wall {1000 * figures[name].wall:.0f} ms",
         )  # fmt: skip
     yield server(config, options.runs)
@@ -57,8 +56,7 @@ def rows(place, options):
 
 def extract_values(place, extractions):
     """Extract that many values from several sessions, and return the configuration."""
-    sessions = place / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
+    sessions = sessions_below(place / "agents")
     for session in range(1 + extractions // (EACH * BLOCKS)):
         conversation = Conversation(f"{session:08x}-0000-4000-8000-000000000000")
         for result in range(EACH):

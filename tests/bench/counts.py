@@ -2,7 +2,7 @@
 
 import shutil
 
-from bench.measuring import command_line, instructions, limit, run, write_config
+from bench.measuring import command_line, instructions, limit, run, sessions_below, write_config
 from bench.table import Row
 from building.claude import ClaudeConversation
 from building.world import Conversation
@@ -21,8 +21,7 @@ def rows(place, options):
 
 def count_scan(place, name, conversation, most):
     """Count the instructions of a scan, and of a bare rewrite."""
-    sessions = place / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
+    sessions = sessions_below(place / "agents")
     for number in range(TURNS):
         conversation.turn(
             "".join(f"row {number} line {line} ä {number * line}\n" for line in range(800))

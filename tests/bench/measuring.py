@@ -114,6 +114,15 @@ def instructions(words):
     return int(re.search(r"I\s+refs:\s+([0-9,]+)", result.stderr)[1].replace(",", ""))
 
 
+def trace_syncs(out):
+    calls = "trace=fsync,fdatasync,sync_file_range,syncfs"
+    return ["strace", "-f", "-qq", "-e", calls, "-o", str(out)]
+
+
+def traced_syncs(out):
+    return sum("sync" in line and "resumed" not in line for line in out.read_text().splitlines())
+
+
 def alternate(measures, runs, warm=True):
     """Run every measure, (words, setup or None), in alternation; return the medians.
 
@@ -149,6 +158,13 @@ def timed(call):
     started = time.process_time()
     call()
     return 1000 * (time.process_time() - started)
+
+
+def sessions_below(root):
+    """Create the directory of an agent's sessions."""
+    sessions = root / "main" / "sessions"
+    sessions.mkdir(parents=True)
+    return sessions
 
 
 def write_config(place, root, **keys):

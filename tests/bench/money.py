@@ -17,7 +17,7 @@ from brainsurgeon.store import open_to_read
 from building.world import SAMPLES
 
 
-def replay(directory=SAMPLES):
+def replay(directory):
     """Replay every session below a directory with the default configuration."""
     settings = Settings.model_validate({"roots": [{"path": str(directory)}]})
     return estimate(settings, open_to_read(settings.state_dir), (), time.time())

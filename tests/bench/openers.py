@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bench.measuring import command_line, run, write_config
+from bench.measuring import command_line, run, sessions_below, write_config
 from bench.table import Row
 from building.world import write_session
 
@@ -36,8 +36,7 @@ def rows(place, options):
 
 def longest_wait(place, megabytes, runs):
     """Measure the longest wait of a process that opens a session every millisecond."""
-    sessions = place / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
+    sessions = sessions_below(place / "agents")
     session = sessions / "s.jsonl"
     size = write_session(session, megabytes * 1_000_000)
     config = write_config(place, place / "agents")

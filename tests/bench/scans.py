@@ -2,15 +2,16 @@
 
 import os
 import shutil
-import subprocess
 
 from bench.measuring import (
     above_empty,
     alternate,
     command_line,
-    environment,
     limit,
     run,
+    sessions_below,
+    trace_syncs,
+    traced_syncs,
     write_config,
 )
 from bench.table import Row
@@ -31,8 +32,7 @@ def rows(place, options):
 
 def one_session(place, megabytes, runs):
     """Compare a scan, a dry run and a restore of a large session with the bare operations."""
-    sessions = place / "agents" / "main" / "sessions"
-    sessions.mkdir(parents=True)
+    sessions = sessions_below(place / "agents")
     session, original = sessions / "big.jsonl", place / "original.jsonl"
     size = write_session(session, megabytes * 1_000_000)
     shutil.copy2(session, original)
@@ -72,8 +72,7 @@ def one_session(place, megabytes, runs):
 
 def many_sessions(place, count, runs):
     """Compare a first scan of sessions of usual size with rewriting each of them."""
-    originals = place / "originals" / "main" / "sessions"
-    originals.mkdir(parents=True)
+    originals = sessions_below(place / "originals")
     bytes_ = sum(write_session(originals / f"{number:05}.jsonl", USUAL) for number in range(count))
     config = write_config(place, place / "agents")
 
@@ -106,7 +105,5 @@ def many_sessions(place, count, runs):
 def count_syncs(words, out):
     if shutil.which("strace") is None:
         return None
-    calls = "fsync,fdatasync,sync_file_range,syncfs"
-    traced = ["strace", "-f", "-qq", "-e", f"trace={calls}", "-o", out, *words]
-    subprocess.run(list(map(str, traced)), check=True, stdout=subprocess.DEVNULL, env=environment())
-    return sum("sync" in line and "resumed" not in line for line in out.read_text().splitlines())
+    run([*trace_syncs(out), *words])
+    return traced_syncs(out)

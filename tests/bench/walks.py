@@ -6,7 +6,8 @@ import statistics
 from bench.appends import continuation_of
 from bench.measuring import alternate, command_line, run, timed, write_config
 from bench.table import Row
-from bench.watched import Daemon, make_old
+from bench.watched import Daemon
+from building.file_moves import make_old
 from building.world import Conversation, dump
 
 AGENTS = 20

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from bench.measuring import command_line, environment
+from bench.measuring import command_line, environment, trace_syncs, traced_syncs
 
 # Seconds to wait for a run.
 LONGEST = 900
@@ -74,14 +74,11 @@ class Daemon:
     def syncs(self, seconds, out):
         if shutil.which("strace") is None:
             return None
-        calls = "trace=fsync,fdatasync,sync_file_range,syncfs"
-        tracer = subprocess.Popen(
-            ["strace", "-f", "-qq", "-e", calls, "-o", str(out), "-p", str(self.pid)]
-        )
+        tracer = subprocess.Popen([*trace_syncs(out), "-p", str(self.pid)])
         time.sleep(seconds)
         tracer.send_signal(signal.SIGINT)
         tracer.wait()
-        return sum("sync" in line and "resumed" not in line for line in out.read_text().split("\n"))
+        return traced_syncs(out)
 
     def __enter__(self):
         return self
@@ -89,8 +86,3 @@ class Daemon:
     def __exit__(self, *_):
         self._process.terminate()
         self._process.wait()
-
-
-def make_old(path):
-    """Set a file's times to a day ago."""
-    os.utime(path, (time.time() - 86_400,) * 2)

@@ -105,9 +105,9 @@ def _key(path):
     return f"agent:main:explicit:{path.stem}"
 
 
-def print_call(agent, tag, lines=60):
+def print_call(agent, tag):
     comment = f": '{tag} has to be printed, as was said before' ; " * 20
-    command = f"{comment}yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+    command = f"{comment}yes 'this is a line of {tag}, which says nothing' | head -60"
     return agent.tool, {"command": command}
 
 

@@ -49,8 +49,8 @@ class Upgraded:
             ident for line in self.lines(session) for ident in PLACEHOLDER.findall(line.decode())
         ]
 
-    def brainsurgeon(self, *words, code=0):
-        return ours(self.claw, *words, code=code)
+    def brainsurgeon(self, *words):
+        return ours(self.claw, *words)
 
     def prune(self):
         for session in self.sessions:

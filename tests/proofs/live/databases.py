@@ -135,7 +135,7 @@ class Databases(OpenClaw):
         return problems
 
 
-def events(agent, since=None):
+def events(agent):
     """Yield session, number and text of every event in the database."""
     columns = [name for (name,) in agent.execute(
         "SELECT name FROM pragma_table_info('transcript_events')")]  # fmt: skip
