@@ -4,6 +4,7 @@ Each function on files takes the world and `files`, the paths with their content
 extraction. It changes the files and returns the new `files`.
 """
 
+import json
 import os
 import shutil
 import time
@@ -32,8 +33,8 @@ def generic_log(secret, **more):
     )))  # fmt: skip
 
 
-def conversation_with(secret, session="11111111-0000-4000-8000-000000000001", **header):
-    conversation = Conversation(session, **header)
+def conversation_with(secret, session="11111111-0000-4000-8000-000000000001"):
+    conversation = Conversation(session)
     conversation.turn(f"{secret}: " + "x" * 2000)
     conversation.turn("short")
     return conversation
@@ -57,6 +58,31 @@ def write_old_session(path, data):
 def make_old(path):
     os.utime(path, (time.time() - LONG_AGO,) * 2)
     return path
+
+
+def write_anew(path, data):
+    """Write a file beside a session and rename it over the session."""
+    before = path.stat().st_ino
+    write_old_session(path.with_suffix(".writing"), data)[0].rename(path)
+    assert path.stat().st_ino != before
+
+
+def with_new_ids(data):
+    """Return an OpenClaw session as an agent writes it again with new ids and times."""
+    header, *lines = [json.loads(line) for line in data.splitlines()]
+    last = None
+    for number, line in enumerate(lines):
+        line["id"], line["parentId"] = f"new-{number}", last
+        line["timestamp"] = "2026-12-01T00:00:00.000Z"
+        last = line["id"]
+    return b"".join(map(dump, [header, *lines]))
+
+
+def check_restored(world, files, **settings):
+    """Restore everything; check that each file is as it was, with nothing left over."""
+    results = world.restore_all(pristine=True, **settings)
+    assert {path: path.read_bytes() for path in files} == files
+    assert not any(result.unfinished for result in results), results
 
 
 def write_three_sessions(world, session):
@@ -106,13 +132,8 @@ def moved_to_another_agent(world, files):
 
 def copied_and_removed(world, files):
     """Move an agent's directory as between filesystems: by a copy."""
-    old, new = world.root / "main", world.root / "prime"
-    shutil.copytree(old, new)
-    shutil.rmtree(old)
-    return {
-        new / path.relative_to(old) if path.is_relative_to(old) else path: content
-        for path, content in files.items()
-    }
+    restore_from_a_backup(world.root / "main", world.base / "backup")
+    return agent_renamed(world, files)
 
 
 def agents_exchanged(world, files):
@@ -192,17 +213,19 @@ def inodes_reused(_world, files):
 
 def files_written_anew(_world, files):
     for path in files:
-        fresh, _ = write_old_session(path.with_suffix(".writing"), path.read_bytes())
-        fresh.rename(path)
+        write_anew(path, path.read_bytes())
     return files
 
 
 def root_restored_from_a_backup(world, files):
-    backup = world.base / "backup"
-    shutil.copytree(world.root, backup)
-    shutil.rmtree(world.root)
-    shutil.copytree(backup, world.root)
+    restore_from_a_backup(world.root, world.base / "backup")
     return files
+
+
+def restore_from_a_backup(directory, backup):
+    shutil.copytree(directory, backup)
+    shutil.rmtree(directory)
+    shutil.copytree(backup, directory)
 
 
 # --- copied --------------------------------------------------------------------------------------

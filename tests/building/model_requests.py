@@ -52,12 +52,12 @@ def call_and_result_ids(request):
     return calls, results
 
 
-def add_answer(conversation, content, api, stop="stop"):
+def add_answer(conversation, content, api, stop="stop", model="its-model"):
     """Add a model's answer with all fields by which a provider recognises its own."""
     usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
     return conversation.entry(message={
         "role": "assistant", "content": content, "api": api, "provider": "its-provider",
-        "model": "its-model", "usage": usage, "stopReason": stop, "timestamp": 1,
+        "model": model, "usage": usage, "stopReason": stop, "timestamp": 1,
     })  # fmt: skip
 
 

@@ -192,12 +192,12 @@ class DaemonProcess:
         self.process.wait()
 
 
-def write_idle_session(world, name="s", age=3600):
+def write_idle_session(world, name="s"):
     """Write a session with one extractable value; return its path and the entry's id."""
     conversation = Conversation()
     ident = conversation.turn()
     conversation.turn("short")
-    return world.put(f"{name}.jsonl", conversation.bytes(), age=age), ident
+    return world.put(f"{name}.jsonl", conversation.bytes(), age=3600), ident
 
 
 def is_extracted(path, ident):

@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from brainsurgeon.model.entries import id_named
-from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat
-from brainsurgeon.render.formatting import document
-from brainsurgeon.render.sessions import restored_json
 from building import claw_agent
 from building.claw import GATEWAY, LATER, NEWEST, plain_connection, start_time, unpack
 from building.version_diff import differences
-from building.world import dump
+from building.world import dump, note_answered
 
-DAY = 86_400
 OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
 PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 indexes = st.integers(0, 11)
@@ -229,8 +225,7 @@ class RowRules:
         answer = self._verb(self.world.restore, entry, session=self._name(session), **self.keys)
         if answer is None:
             return
-        text = document(restored_json(answer))
-        note_answer(self.world.store, answer, text)
+        text = note_answered(self.world, answer)
         self._append(session, _result_message(call, text, "purge_control"))
         self._rows_close(session)
 

@@ -5,12 +5,12 @@ from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 
 
-def skip_reasons(world, **settings):
+def skip_reasons(world):
     """Return the reasons reported for the only session of a world, by command.
 
     Checks that a run skips the session twice and stores nothing.
     """
-    keys = {"keep_recent": 0, **settings}
+    keys = {"keep_recent": 0}
     now = world.settings(**keys)
     reports = {"dry run": world.scan(dry_run=True, **keys)}
     reports["scan"], reports["scan again"] = world.scan(**keys), world.scan(**keys)

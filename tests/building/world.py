@@ -11,10 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 from brainsurgeon import config
-from brainsurgeon.operations.restore import How, restore, restore_all, rollback
+from brainsurgeon.operations.restore import How, note_answer, restore, restore_all, rollback
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.set_extractable import set_extractable
+from brainsurgeon.render.formatting import document
+from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.store import open_store, open_to_read
 
 TESTS = Path(__file__).parent.parent
@@ -59,9 +61,9 @@ class World:
         path.write_text(f'{text}[[roots]]\npath = "{self.root}"\n')
         return path
 
-    def copy(self, *parts, name=None, age=LONG_AGO):
+    def copy(self, *parts, name=None):
         source = SAMPLES.joinpath(*parts)
-        return self.put(name or source.name, source.read_bytes(), age=age)
+        return self.put(name or source.name, source.read_bytes())
 
     def put(self, name, data, age=LONG_AGO):
         path = self.directory / name
@@ -251,9 +253,9 @@ def close_turn(path, conversation, clock):
     clock.now += 2
 
 
-def kept_reasons(world, session="main/s"):
-    """Count the values of a session that stay, by reason."""
-    session_context = context(world.settings(), world.store, session, world.clock())
+def kept_reasons(world):
+    """Count the values of the session s that stay, by reason."""
+    session_context = context(world.settings(), world.store, "main/s", world.clock())
     counts = {}
     for part in session_context.plan.kept:
         counts[part.reason] = counts.get(part.reason, 0) + part.values
@@ -268,6 +270,13 @@ def sql(world, *statement):
 def open_rewrites(world):
     """Return the paths of the rewrites that the journal holds open."""
     return [rewrite.path for rewrite in world.store.journal.open_rewrites()]
+
+
+def note_answered(world, answer):
+    """Record the answer of a restore as given to an agent; return its text."""
+    text = document(restored_json(answer))
+    note_answer(world.store, answer, text)
+    return text
 
 
 def add_two_values(conversation):

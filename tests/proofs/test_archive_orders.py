@@ -13,7 +13,7 @@ from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.show import cat
 from building.turns import active_branch, add_long_turn, folding
-from building.world import Clock, Conversation, World, dump, pin
+from building.world import Clock, Conversation, World, append, pin
 
 FIELDS = re.compile(rb',"_(?:restored|extractable)":(?:"[^"]*"|true|false|[0-9]+)')
 ARCHIVE = {"enabled": True, "token_threshold": 0}
@@ -39,8 +39,7 @@ class Life:
         since = len(self.talk.lines)
         number = len(self.ends)
         self.ends.append(add_long_turn(self.talk, calls=1 + number % 3, answer=f"done {number}"))
-        with open(self.path, "ab") as handle:
-            handle.write(b"".join(map(dump, self.talk.lines[since:])))
+        append(self.path, self.talk.lines[since:])
 
     def nest_archives(self):
         with folding(2):

@@ -3,7 +3,6 @@
 The text of an archive holds the id under which it was written, and that id names its value.
 """
 
-import json
 import shutil
 
 import pytest
@@ -14,15 +13,18 @@ from building.file_moves import (
     FORKS,
     MOVES,
     agent_renamed,
+    check_restored,
     copied_and_deleted,
     copied_to_another_agent,
     files_renamed,
     moved_to_another_agent,
+    with_new_ids,
+    write_anew,
     write_old_session,
     write_three_sessions,
 )
 from building.turns import add_long_turn
-from building.world import Conversation, dump
+from building.world import Conversation
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -58,29 +60,14 @@ def scan_and_expire(world, settings):
         world.scan(**settings)
 
 
-def check_restored(world, files):
-    """Restore everything and check that each file has its original bytes."""
-    results = world.restore_all(pristine=True)
-    assert {path: path.read_bytes() for path in files} == files
-    assert not any(result.unfinished for result in results), results
-
-
 def count_archives(path):
     return path.read_bytes().count(b'"[archived turn]')
-
-
-def with_new_ids(data):
-    lines = [json.loads(line) for line in data.splitlines()]
-    for number, line in enumerate(lines[1:]):
-        line.update(id=f"new-{number}", parentId=f"new-{number - 1}" if number else None)
-    return b"".join(map(dump, lines))
 
 
 def rewritten(_world, files):
     """Rewrite each history with new ids, as agents do."""
     for path in files:
-        fresh, _ = write_old_session(path.with_suffix(".writing"), with_new_ids(path.read_bytes()))
-        fresh.rename(path)
+        write_anew(path, with_new_ids(path.read_bytes()))
     return {path: with_new_ids(original) for path, original in files.items()}
 
 

@@ -98,8 +98,7 @@ def test_signatures_before_the_first_archive_stay(world, conversation):
     """Thinking before the first archived turn was signed without it, and stays in the file."""
     conversation.user("first")
     content = [thinking_block("x", "sig-first"), {"type": "text", "text": "so"}]
-    add_answer(conversation, content, "anthropic-messages")
-    conversation.lines[-1]["message"]["model"] = "claude-fable-5-1"
+    add_answer(conversation, content, "anthropic-messages", model="claude-fable-5-1")
     for _ in range(3):
         add_long_turn(conversation, calls=5)
     path = world.put("s.jsonl", conversation.bytes())

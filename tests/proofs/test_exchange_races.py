@@ -44,13 +44,18 @@ def all_content(path):
     return b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
-def leave_a_crash_after_the_exchange(world, path):
-    """Leave the files and the journal as a crash right after the exchange does."""
+def leave_a_crash_after_the_exchange(world, path, displaced=None):
+    """Leave the files and the journal as a crash right after the exchange does.
+
+    The agent may have renamed a file with the content `displaced` over the session before.
+    """
     new = path.with_name(TEMPORARY)
     new.write_bytes(NEW)
     status = path.stat()
     os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
     begin_interrupted_rewrite(world, path, new)
+    if displaced:
+        replace_by_rename(path, displaced)
     directory = os.open(path.parent, os.O_RDONLY)
     leases.exchange(directory, TEMPORARY, NAME)
     os.close(directory)
@@ -192,10 +197,10 @@ def test_opener_that_resolved_the_new_name_loses_no_line(
     race.after = lambda: second_process.evaluate(
         f"globals().update(resolved=os.open({str(path)!r}, os.O_PATH))"
     )
-    replace_by_rename = leases.exchange
+    swap = leases.exchange
 
     def exchanging(*both):
-        replace_by_rename(*both)
+        swap(*both)
         if race.exchanges == 2:
             second_process.send(
                 "(time.sleep(0.003), globals().update(fd=os.open(f'/proc/self/fd/{resolved}',"
@@ -258,9 +263,9 @@ def test_late_rewrite_wins_if_the_session_time_is_in_the_future(path, ahead):
     moment = time.time_ns() + ahead * 10**9
     os.utime(path, ns=(moment, moment))
     with open_session(discovered(path)) as opened:
-        leave_a_crash_after_the_exchange = replace(opened)
+        rewrite = replace(opened)
         path.with_name(TEMPORARY).write_bytes(ANEW)
-        retire_old_file(opened, leave_a_crash_after_the_exchange)
+        retire_old_file(opened, rewrite)
 
     assert path.read_bytes() == ANEW
     assert directory_names(path) == [NAME]
@@ -268,7 +273,7 @@ def test_late_rewrite_wins_if_the_session_time_is_in_the_future(path, ahead):
 
 def test_writer_blocked_at_the_last_look_is_waited_for(session, path, other_process, monkeypatch):
     """The line of a process that waits for our own lease is kept."""
-    leave_a_crash_after_the_exchange = replace(session)
+    rewrite = replace(session)
     old = str(path.with_name(TEMPORARY))
     other_process.evaluate(f"globals().update(resolved=os.open({old!r}, os.O_PATH))")
     tail_of = retire.tail_of
@@ -284,7 +289,7 @@ def test_writer_blocked_at_the_last_look_is_waited_for(session, path, other_proc
         return tail
 
     monkeypatch.setattr(retire, "tail_of", looking)
-    retire_old_file(session, leave_a_crash_after_the_exchange, patience=2)
+    retire_old_file(session, rewrite, patience=2)
     other_process.receive()
 
     assert NEXT in path.read_bytes()
@@ -358,13 +363,7 @@ def test_recovery_keeps_the_old_file_of_a_missing_session(world, path):
 
 def test_recovery_moves_lines_behind_a_displaced_file(world, path):
     """Lines appended by name while the agent's own file was displaced are moved to it."""
-    new = path.with_name(TEMPORARY)
-    new.write_bytes(NEW)
-    begin_interrupted_rewrite(world, path, new)
-    replace_by_rename(path, ANEW)
-    directory = os.open(path.parent, os.O_RDONLY)
-    leases.exchange(directory, TEMPORARY, NAME)
-    os.close(directory)
+    leave_a_crash_after_the_exchange(world, path, displaced=ANEW)
     append_bytes(path, NEXT)
     recover.recover(world.store)
 
@@ -374,13 +373,7 @@ def test_recovery_moves_lines_behind_a_displaced_file(world, path):
 
 def test_session_deleted_while_displaced_stays_deleted(world, path):
     """The agent's own file under the temporary name is left, and the rewrite ends."""
-    new = path.with_name(TEMPORARY)
-    new.write_bytes(NEW)
-    begin_interrupted_rewrite(world, path, new)
-    replace_by_rename(path, b"{}\n" * 9)
-    directory = os.open(path.parent, os.O_RDONLY)
-    leases.exchange(directory, TEMPORARY, NAME)
-    os.close(directory)
+    leave_a_crash_after_the_exchange(world, path, displaced=b"{}\n" * 9)
     path.unlink()
     recover.recover(world.store)
 

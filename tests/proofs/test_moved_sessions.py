@@ -18,15 +18,14 @@ from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.restore import note_answer, restore_all
+from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY
-from brainsurgeon.render.formatting import document
-from brainsurgeon.render.sessions import restored_all, restored_json
+from brainsurgeon.render.sessions import restored_all
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.apply import Attempt
 from building import claw_agent
@@ -39,6 +38,7 @@ from building.file_moves import (
     add_fork,
     agent_renamed,
     agents_exchanged,
+    check_restored,
     conversation_with,
     copied_and_removed,
     copied_to_another_agent,
@@ -48,14 +48,26 @@ from building.file_moves import (
     moved_to_another_agent,
     rename,
     root_renamed,
+    with_new_ids,
     with_own_id,
     with_same_id,
+    write_anew,
     write_old_session,
     write_three_sessions,
 )
 from building.mcp_agent import Agent, agent_after_scan, append_answer, append_open_call
 from building.turns import add_long_turn
-from building.world import LONG_AGO, Conversation, append, dump, entry_text, fork, pin, sql
+from building.world import (
+    LONG_AGO,
+    Conversation,
+    append,
+    dump,
+    entry_text,
+    fork,
+    note_answered,
+    pin,
+    sql,
+)
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -67,15 +79,14 @@ def extract(world, **settings):
     return world.scan(**{**SHORT, **settings}).values_extracted
 
 
-def expire(world, **settings):
+def expire(world):
     """Scan and run retention three times; return the number of deleted values."""
     deleted = 0
-    keys = {**SHORT, **settings}
     for _ in range(3):
         world.clock.now += 60
-        deleted += retention(world.settings(**keys), world.store, clock=world.clock).values_deleted
+        deleted += retention(world.settings(**SHORT), world.store, clock=world.clock).values_deleted
         world.clock.now += 60
-        world.scan(**keys)
+        world.scan(**SHORT)
     return deleted
 
 
@@ -86,17 +97,6 @@ def sessions_by_title(world):
 
 def printed(world, name):
     return b"".join(cat(world.settings(), world.store, str(name), world.clock()))
-
-
-def check_restore_all(world, files, away=0, **settings):
-    """Restore everything; check that each file is as it was, with nothing left over.
-
-    `away` is the number of sessions of which it is unknown whether they still exist.
-    """
-    named = [result for result in world.restore_all(pristine=True, **settings) if result.unfinished]
-    assert {path: path.read_bytes() for path in files} == files
-    assert len(named) == away
-    assert all("cannot be read" in result.reason for result in named)
 
 
 # --- wherever it is ------------------------------------------------------------------------------
@@ -147,7 +147,10 @@ def test_moved_files_are_restored_with_their_own_values(world, happens, session,
 
     assert set(world.root.resolve().rglob("*.jsonl")) == set(files)
     assert {path: printed(world, path) for path in files} == files
-    check_restore_all(world, files, away=3 * (happens is root_renamed and session is generic_log))
+    named = [result for result in world.restore_all(pristine=True) if result.unfinished]
+    assert {path: path.read_bytes() for path in files} == files
+    assert len(named) == 3 * (happens is root_renamed and session is generic_log)
+    assert all("cannot be read" in result.reason for result in named)
 
 
 MOVES = [files_renamed, agent_renamed, moved_to_another_agent, copied_and_removed]
@@ -183,7 +186,7 @@ def test_restore_all_includes_roots_no_longer_configured(world):
     elsewhere = world.base / "elsewhere"
     elsewhere.mkdir()
 
-    check_restore_all(world, files, roots=[{"path": str(elsewhere)}])
+    check_restored(world, files, roots=[{"path": str(elsewhere)}])
 
 
 def test_moved_session_keeps_requests_and_stays_one_session(world):
@@ -200,7 +203,7 @@ def test_moved_session_keeps_requests_and_stays_one_session(world):
     assert sql(world, "SELECT count(*) FROM sessions") == before
     world.clock.now += 700
     assert extract(world) == 1
-    check_restore_all(world, files)
+    check_restored(world, files)
 
 
 @pytest.mark.parametrize("session", [with_same_id, generic_log])
@@ -219,7 +222,7 @@ def test_repeatedly_rotated_log_is_restored(world, session):
         assert expire(world) == 0
 
     names = ["s.jsonl", *(f"s.{number}.jsonl" for number in range(1, 4))]
-    check_restore_all(
+    check_restored(
         world, {world.directory / n: original for n, original in zip(names, originals, strict=True)}
     )
 
@@ -247,7 +250,7 @@ def test_copy_of_a_session_counts_its_values(world, pruned):
     assert listed["main/s"].saved == listed["main/t"].saved > 1900
     path.unlink()
     assert expire(world) == 0
-    check_restore_all(world, {copy: content})
+    check_restored(world, {copy: content})
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -265,7 +268,7 @@ def test_copy_of_a_copy_that_grew_is_restored(world, deleted):
         path.unlink()
 
     assert printed(world, copy) == content
-    check_restore_all(world, {longer: content, copy: content})
+    check_restored(world, {longer: content, copy: content})
 
 
 @pytest.mark.parametrize("scanned", ["before", "after", None])
@@ -278,10 +281,8 @@ def test_archived_session_and_its_copy_are_restored(world, scanned, pruned):
     away = path.rename(path.with_name("s.jsonl.reset.2026-11-21T10-00-00.000Z"))
     if scanned == "after":
         world.scan(**SHORT)
-    results = world.restore_all(pristine=True)
 
-    assert (away.read_bytes(), copy.read_bytes()) == (content, content)
-    assert not any(result.unfinished for result in results)
+    check_restored(world, {away: content, copy: content})
 
 
 @pytest.fixture
@@ -315,7 +316,7 @@ def test_fork_has_its_own_value_for_a_changed_entry(world, both):
 
     world.restore("00000003", session=name)
     assert entry_text(child, "00000003").startswith("the fork's")
-    check_restore_all(world, both)
+    check_restored(world, both)
 
 
 def test_fork_with_an_own_and_an_inherited_value_is_restored(world):
@@ -338,7 +339,7 @@ def test_fork_with_an_own_and_an_inherited_value_is_restored(world):
     assert shown.content["message.content.0.text"] == text
     assert printed(world, child) == own
 
-    check_restore_all(world, {parent: content, child: own})
+    check_restored(world, {parent: content, child: own})
 
 
 def test_fork_of_an_archived_parent_is_restored(world):
@@ -351,10 +352,8 @@ def test_fork_of_an_archived_parent_is_restored(world):
     shutil.copy2(parent, parent.with_name("anew")).rename(parent)
     away = parent.rename(parent.with_name(f"{parent.name}.reset.2026-11-21T10-00-00.000Z"))
     files[away] = files.pop(parent)
-    results = world.restore_all(pristine=True)
 
-    assert {path: path.read_bytes() for path in files} == files
-    assert not any(result.unfinished for result in results)
+    check_restored(world, files)
 
 
 # --- written anew --------------------------------------------------------------------------------
@@ -365,23 +364,6 @@ def two_secrets():
     conversation.turn("another: " + "x" * 2000)
     conversation.turn("short")
     return conversation
-
-
-def write_anew(path, data):
-    before = path.stat().st_ino
-    fresh, _ = write_old_session(path.with_suffix(".writing"), data)
-    fresh.rename(path)
-    assert path.stat().st_ino != before
-
-
-def with_new_ids(data):
-    lines = [json.loads(line) for line in data.splitlines()]
-    last = None
-    for number, line in enumerate(lines[1:]):
-        line["id"], line["parentId"] = f"new-{number}", last
-        line["timestamp"] = "2026-12-01T00:00:00.000Z"
-        last = line["id"]
-    return b"".join(map(dump, lines))
 
 
 def without_first_turn(data):
@@ -414,7 +396,7 @@ def test_history_rewritten_from_memory_is_restored(world, change):
     files = agent_renamed(world, {path: change(content)})
 
     assert printed(world, next(iter(files))) == change(content)
-    check_restore_all(world, files)
+    check_restored(world, files)
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -429,7 +411,7 @@ def test_history_rewritten_with_placeholders_is_restored(world, change, scanned)
         assert expire(world) == 0
 
     assert printed(world, next(iter(files))) == change(content)
-    check_restore_all(world, files)
+    check_restored(world, files)
 
 
 def test_placeholders_of_a_rewritten_parent_count_in_its_fork(world):
@@ -446,7 +428,7 @@ def test_placeholders_of_a_rewritten_parent_count_in_its_fork(world):
     listed = sessions_by_title(world)
     assert listed["main/s"].extracted == listed[f"main/{OTHER}"].extracted == 2
 
-    check_restore_all(world, agent_renamed(world, files | {path: with_new_ids(content)}))
+    check_restored(world, agent_renamed(world, files | {path: with_new_ids(content)}))
 
 
 def test_redacted_call_with_a_new_id_does_not_block_restoring(world):
@@ -455,9 +437,7 @@ def test_redacted_call_with_a_new_id_does_not_block_restoring(world):
     path = agent.path
     before = append_open_call(agent, {"action": "restore", "entry": "00000003"})
     answer = world.restore("00000003", session=str(path))
-    text = document(restored_json(answer))
-    note_answer(world.store, answer, text)
-    append_answer(agent, before, text)
+    append_answer(agent, before, note_answered(world, answer))
     world.scan(**SHORT)
     assert b'"Restored 00000003."' in path.read_bytes()
     assert b"[[extracted-" in path.read_bytes()
@@ -480,7 +460,7 @@ def test_entry_is_recognized_by_its_id_alone(world, changed, pruned):
         lines[3]["message"][changed] = {"new": 1} if changed == "details" else "another"
     write_old_session(path, b"".join(map(dump, both[0])))
 
-    check_restore_all(world, {path: b"".join(map(dump, both[1]))})
+    check_restored(world, {path: b"".join(map(dump, both[1]))})
 
 
 def generic_with_another_tool(path):
@@ -565,9 +545,7 @@ def everything(world):
     assert extract(world) == 3
     before = append_open_call(agent, {"action": "restore", "entry": requested})
     answer = world.restore(requested, session=str(agent.path))
-    text = document(restored_json(answer))
-    note_answer(world.store, answer, text)
-    append_answer(agent, before, text)
+    append_answer(agent, before, note_answered(world, answer))
     world.scan(**SHORT)
     prompt, _ = add_long_turn(agent.conversation)
     agent.append(
@@ -604,10 +582,10 @@ def test_fork_with_every_kind_of_change_is_restored(world, everything, parent, s
         assert path.read_bytes() == everything.written
     if scanned:
         world.scan(**SHORT)
-        check_restore_all(world, files)
+        check_restored(world, files)
     assert b"[[extracted-" in child.read_bytes() or scanned
 
-    check_restore_all(world, files)
+    check_restored(world, files)
 
 
 # --- many logs -----------------------------------------------------------------------------------
@@ -707,8 +685,7 @@ def write_everything(claw, last, say, **settings):
     end_of_turn()
     answer = claw.restore(requested)
     assert answer.pending
-    text = document(restored_json(answer))
-    note_answer(claw.store, answer, text)
+    text = note_answered(claw, answer)
     talk.result(text, CALL, call="call_x", details={"mcpServer": "brainsurgeon"})
     talk.assistant("it said so")
     end_of_turn()
@@ -785,7 +762,7 @@ def test_imported_session_counts_once(claw, scanned):
     for ident in (first, other):
         shown = show(claw.settings(), claw.store, ident)
         assert shown.session == f"main/{GATEWAY}"
-        assert all(dump_value(text) in texts_by_id[ident] for text in shown.content.values())
+        assert all(dump(text).rstrip() in texts_by_id[ident] for text in shown.content.values())
         assert show(claw.settings(), claw.store, ident, session=GATEWAY) == shown
     assert not claw.restore(first, session=None).pending
     assert first not in claw.placeholders()
@@ -795,10 +772,6 @@ def test_imported_session_counts_once(claw, scanned):
     [away] = claw.claw.root.glob("main/session-sqlite-import-archive/*")
     assert b"[[extracted-" not in away.read_bytes()
     assert not any(result.unfinished for result in results)
-
-
-def dump_value(value):
-    return dump(value).rstrip()
 
 
 @pytest.mark.parametrize("imported", [False, True])
@@ -875,7 +848,7 @@ def test_typed_placeholder_text_is_left_alone(world):
     write_old_session(world.directory / "t.jsonl", conversation_with("secret", OTHER))
     assert extract(world) == 1
 
-    check_restore_all(world, {path: content})
+    check_restored(world, {path: content})
 
 
 @pytest.mark.parametrize("how", ["reset", "deleted"])
@@ -1045,7 +1018,7 @@ def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move
     ]
     assert all(any(file.name in what for what in named) for file in left)
     assert expire(world) == 0
-    check_restore_all(world, files)
+    check_restored(world, files)
 
 
 def kill_before_removal(world, monkeypatch):
@@ -1097,4 +1070,4 @@ def test_root_renamed_after_a_crash_is_scanned_and_restored(world, monkeypatch):
     assert recover.recover(world.store)[0].what.endswith("left for the next run")
     world.scan(**SHORT)
 
-    check_restore_all(world, {world.root / "main/sessions" / path.name: original})
+    check_restored(world, {world.root / "main/sessions" / path.name: original})

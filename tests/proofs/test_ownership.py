@@ -17,6 +17,7 @@ from brainsurgeon.mcp_server.answering import answer
 from brainsurgeon.operations import store as store_care
 from building.file_moves import (
     add_fork,
+    check_restored,
     contents_exchanged,
     exchanged_by_links,
     generic_log,
@@ -58,8 +59,10 @@ def owner(world):
 
 
 def strangers_sessions(world):
-    """Return the sessions directory of the other agent."""
-    return world.root / STRANGER / "sessions"
+    """Return the sessions directory of the other agent, which is created."""
+    directory = world.root / STRANGER / "sessions"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def linked(world, path):
@@ -78,7 +81,7 @@ def linked_directory(world, path):
 
 
 def copied(world, path):
-    shutil.copy2(path, strangers_sessions(world) / path.name)
+    return shutil.copy2(path, strangers_sessions(world) / path.name)
 
 
 def forked_there(world, path):
@@ -145,8 +148,7 @@ def test_session_with_two_names_is_not_restored_until_one_goes(world, owner, sca
     assert owner.read_bytes() == link.read_bytes() == held
     assert {name for name in results if results[name].unfinished} >= {f"main/{SESSION}"}
     link.unlink()
-    assert not any(result.unfinished for result in world.restore_all(pristine=True))
-    assert owner.read_bytes() == original
+    check_restored(world, {owner: original})
 
 
 def test_session_whose_first_name_goes_changes_its_owner(world, owner):
@@ -163,8 +165,7 @@ def test_session_whose_first_name_goes_changes_its_owner(world, owner):
 
     assert not failed
     assert "secret 0 of the owner" in shown
-    assert not any(result.unfinished for result in world.restore_all(pristine=True))
-    assert link.read_bytes() == secrets().bytes()
+    check_restored(world, {link: secrets().bytes()})
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -189,8 +190,7 @@ def test_agent_copied_by_hard_links_is_restored(world, scanned):
     if scanned:
         world.scan()
 
-    assert not any(result.unfinished for result in world.restore_all(pristine=True))
-    assert {path: path.read_bytes() for path in files | copies} == files | copies
+    check_restored(world, files | copies)
 
 
 @pytest.mark.parametrize("exchange", [contents_exchanged, exchanged_by_links])
@@ -212,8 +212,7 @@ def test_agents_that_exchange_equal_sessions_keep_their_values(world, exchange, 
             assert theirs not in answer(world.settings(), scope, call, time.time)[0]
 
     assert {path: path.read_bytes() for path in files} == before
-    assert not any(first.unfinished for first in world.restore_all(pristine=True))
-    assert {path: path.read_bytes() for path in files} == files
+    check_restored(world, files)
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -234,8 +233,7 @@ def test_agents_that_exchange_inodes_keep_their_values(world, scanned):
         assert own in shown
         assert theirs not in shown
 
-    assert not any(first.unfinished for first in world.restore_all(pristine=True))
-    assert {path: path.read_bytes() for path in files} == files
+    check_restored(world, files)
 
 
 def two_values():
@@ -251,9 +249,7 @@ def test_entry_with_values_of_two_agents_is_restored_by_the_user(world):
     """The tool shows the copy's agent only its own value, and restores nothing."""
     path, content = write_old_session(world.directory / f"{SESSION}.jsonl", two_values())
     assert world.scan(min_value_length=1500).values_extracted == 1
-    copy = strangers_sessions(world) / path.name
-    copy.parent.mkdir(parents=True)
-    shutil.copy2(path, copy)
+    copy = copied(world, path)
     assert world.scan(min_value_length=500, only=[str(copy)]).values_extracted == 1
     before = copy.read_bytes()
     scope, call = Scope(STRANGER), {"entry": "00000003", "session": SESSION}
@@ -262,8 +258,7 @@ def test_entry_with_values_of_two_agents_is_restored_by_the_user(world):
 
     assert json.loads(shown)["content"] == {"message.details.aggregated": "d" * 1000}
     assert copy.read_bytes() == before
-    assert not any(result.unfinished for result in world.restore_all(pristine=True))
-    assert path.read_bytes() == copy.read_bytes() == content
+    check_restored(world, {path: content, copy: content})
 
 
 def test_archived_copy_is_shown_without_values_of_the_owner(world):
@@ -274,9 +269,7 @@ def test_archived_copy_is_shown_without_values_of_the_owner(world):
         talk.turn("short")
     path, content = write_old_session(world.directory / f"{SESSION}.jsonl", talk)
     assert world.scan().values_extracted > 0
-    copy = strangers_sessions(world) / path.name
-    copy.parent.mkdir(parents=True)
-    shutil.copy2(path, copy)
+    copy = copied(world, path)
     archive = {"enabled": True, "token_threshold": 0, "tool_call_threshold": 0, "keep_turns": 0}
     world.scan(archive=archive, keep_recent=0, only=[str(copy)])
     assert b"[archived turn]" in copy.read_bytes()
@@ -285,8 +278,7 @@ def test_archived_copy_is_shown_without_values_of_the_owner(world):
 
     assert prompt in shown
     assert "secret of the owner" not in shown
-    assert not any(talk.unfinished for talk in world.restore_all(pristine=True))
-    assert path.read_bytes() == copy.read_bytes() == content
+    check_restored(world, {path: content, copy: content})
 
 
 # --- stores that are restored, and stores side by side -------------------------------------------
@@ -325,39 +317,35 @@ LOGS = [random_ids, dated, dated_within]
 @pytest.mark.parametrize("put_back_again", [False, True])
 def test_values_unknown_to_a_restored_store_stay_and_are_named(world, session, put_back_again):
     """No placeholder gets another's value; with the newer store back, all are restored."""
-    known = dict(
-        write_old_session(world.directory / f"{n}.jsonl", session(f"known {n}")) for n in range(3)
-    )
-    assert world.scan().values_extracted == 3
+
+    def write_and_prune(kind, numbers):
+        files = dict(
+            write_old_session(world.directory / f"{number}.jsonl", session(f"{kind} {number}"))
+            for number in numbers
+        )
+        assert world.scan().values_extracted == 3
+        return files
+
+    known = write_and_prune("known", range(3))
     world.close()
     shutil.copytree(world.state, world.base / "backup")
-    late = dict(
-        write_old_session(world.directory / f"{n}.jsonl", session(f"late {n}")) for n in range(3, 6)
-    )
-    assert world.scan().values_extracted == 3
+    late = write_and_prune("late", range(3, 6))
     world.close()
     world.state.rename(world.base / "newer")
     shutil.copytree(world.base / "backup", world.state)
     pruned = {path: path.read_bytes() for path in late}
-    new = dict(
-        write_old_session(world.directory / f"{n}.jsonl", session(f"new {n}")) for n in range(6, 9)
-    )
-    assert world.scan().values_extracted == 3
+    new = write_and_prune("new", range(6, 9))
     results = world.restore_all(pristine=True)
 
     assert {path: path.read_bytes() for path in known | new} == known | new
     assert {path: path.read_bytes() for path in late} == pruned
-    assert {result.session for result in results if result.unfinished} == {
-        "main/3",
-        "main/4",
-        "main/5",
-    }
+    unfinished = {result.session for result in results if result.unfinished}
+    assert unfinished == {"main/3", "main/4", "main/5"}
     if put_back_again:
         world.close()
         shutil.rmtree(world.state)
         (world.base / "newer").rename(world.state)
-        assert not any(result.unfinished for result in world.restore_all(pristine=True))
-        assert {path: path.read_bytes() for path in late} == late
+        check_restored(world, late)
 
 
 def test_restored_store_uses_new_placeholder_names(world):

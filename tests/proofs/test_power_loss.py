@@ -324,17 +324,9 @@ def violations(operation, states):
 
 
 def roles(changes):
-    created = next(
-        (i for i, operation in enumerate(changes) if _on_temporary_file(operation, "create")),
-        len(changes),
-    )
-    swapped = next(
-        (i for i, operation in enumerate(changes) if operation[0] == "exchange"), len(changes)
-    )
-    removed = next(
-        (i for i, operation in enumerate(changes) if _on_temporary_file(operation, "unlink")),
-        len(changes),
-    )
+    created = _first(changes, lambda change: _on_temporary_file(change, "create"))
+    swapped = _first(changes, lambda change: change[0] == "exchange")
+    removed = _first(changes, lambda change: _on_temporary_file(change, "unlink"))
     commits = [
         i
         for i, operation in enumerate(changes)
@@ -359,6 +351,10 @@ def roles(changes):
             else:
                 result[index] = stage, next(step)
     return result
+
+
+def _first(changes, fits):
+    return next((i for i, change in enumerate(changes) if fits(change)), len(changes))
 
 
 def _on_temporary_file(operation, kind):

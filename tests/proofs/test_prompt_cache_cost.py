@@ -6,7 +6,7 @@ import pytest
 
 from brainsurgeon.model.text import iso
 from building.prompt_cache import PromptCache
-from building.world import Clock, Conversation, set_mtime
+from building.world import Clock, Conversation, World, set_mtime
 
 START = 1_795_000_000
 SYSTEM = "s" * 40_000
@@ -68,8 +68,6 @@ class Agent:
 
 def cache_after_turns(base, results, turns=20, **settings):
     """Run an agent's turns in bursts of five; return the cache, which counts the tokens."""
-    from building.world import World  # noqa: PLC0415  a world for each run
-
     base.mkdir()
     world, clock = World(base), Clock(START)
     world.clock = clock

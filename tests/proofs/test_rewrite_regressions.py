@@ -21,9 +21,7 @@ def test_journal_names_a_new_file_until_it_can_be_removed(
     world, conversation, monkeypatch, failures
 ):
     """A refused rewrite whose new file cannot be removed stays in the journal for the next run."""
-    conversation.turn("x" * 3000)
-    conversation.turn("y" * 3000)
-    path = world.put("one.jsonl", conversation.bytes())
+    path = write_two_turns(world, conversation)
     unlink, failed = os.unlink, []
 
     def fail_at_first(name, *arguments, **keywords):

@@ -11,6 +11,7 @@ import pytest
 
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.turns import MARK
+from building.model_requests import add_answer
 from building.world import value_at
 from proofs.agent_readers import AGENTS, REQUEST
 from proofs.live.binding import prefixes
@@ -27,14 +28,6 @@ def converted(request, reader):
     return reader(REQUEST, request.param)
 
 
-def respond(conversation, content, model, stop="stop", **more):
-    usage = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 2}
-    return conversation.entry(message={
-        "role": "assistant", "content": content, "api": API, "provider": "its-provider",
-        "model": model, "usage": usage, "stopReason": stop, "timestamp": 1, **more,
-    })  # fmt: skip
-
-
 def thought(tag, hollow=False, redacted=False):
     """Return a block of thinking that waits for its signature."""
     block = {"type": "thinking", "thinking": "" if hollow else f"thought {tag}, at length. " * 8,
@@ -46,10 +39,10 @@ def turn(conversation, tag, model=SIGNS, **odd):
     conversation.user(f"question {tag}")
     block = {"type": "toolCall", "id": f"call_{tag}", "name": "exec",
              "arguments": {"command": f"echo {tag}"}}  # fmt: skip
-    respond(conversation, [thought(f"{tag}a"), block], model, "toolUse")
+    add_answer(conversation, [thought(f"{tag}a"), block], API, "toolUse", model)
     ident = conversation.result(f"result of {tag}\n" * 100, call=f"call_{tag}")
     answer = {"type": "text", "text": f"answer {tag}"}
-    respond(conversation, [thought(f"{tag}b", **odd), answer], model)
+    add_answer(conversation, [thought(f"{tag}b", **odd), answer], API, model=model)
     return ident
 
 
@@ -116,6 +109,12 @@ def check(messages):
     assert calls == results != []
 
 
+def write_signed(world, converted, conversation):
+    """Write a session with signed thoughts; return its path and content."""
+    data = signed(converted, conversation.bytes())
+    return world.put(NAME, data), data
+
+
 def converted_file(converted, path):
     """Return the checked request of a session file, whose signatures are all valid."""
     messages = converted(path.read_bytes())
@@ -130,11 +129,8 @@ def test_signatures_are_valid_after_extraction_and_restore(world, converted, con
     turn(conversation, "1", hollow=True)
     turn(conversation, "2", redacted=True)
     turn(conversation, "3")
-    data = signed(converted, conversation.bytes())
-    before = converted(data)
-    assert broken(before) == []
-    check(before)
-    path = world.put(NAME, data)
+    path, data = write_signed(world, converted, conversation)
+    converted_file(converted, path)
 
     assert world.scan().sessions_changed == 1
 
@@ -157,26 +153,20 @@ def test_signatures_are_valid_while_turns_are_archived(world, converted, convers
     """Archiving turns and restoring one leaves no invalid signature; the undo is exact."""
     for number in range(5):
         turn(conversation, str(number))
-    data = signed(converted, conversation.bytes())
-    path = world.put(NAME, data)
+    path, data = write_signed(world, converted, conversation)
 
     (outcome,) = world.scan(archive={"enabled": True, "token_threshold": 0}).sessions
 
-    archived = converted(path.read_bytes())
+    archived = converted_file(converted, path)
     archives = [
         block["text"] for block in all_blocks(archived) if block.get("text", "").startswith(MARK)
     ]
     assert len(archives) == len(outcome.plan.archives) == 3
     assert [message["role"] for message in archived[:7]] == ["user", "assistant"] * 3 + ["user"]
-    assert broken(archived) == []
-    check(archived)
 
     world.restore(outcome.plan.archives[1].entry_id)
 
-    restored = converted(path.read_bytes())
-    assert len(restored) == len(archived) + 2
-    assert broken(restored) == []
-    check(restored)
+    assert len(converted_file(converted, path)) == len(archived) + 2
 
     world.restore_all(pristine=True)
 
@@ -185,11 +175,9 @@ def test_signatures_are_valid_while_turns_are_archived(world, converted, convers
 
 def test_signatures_break_if_the_model_counts_as_unsigned(world, converted, conversation):
     """The check can fail: with `signed_models` set to no model, signatures are invalid."""
-    turn(conversation, "0")
-    turn(conversation, "1")
-    turn(conversation, "2")
-    data = signed(converted, conversation.bytes())
-    path = world.put(NAME, data)
+    for number in range(3):
+        turn(conversation, str(number))
+    path, _ = write_signed(world, converted, conversation)
 
     world.scan(signed_models=["!claude-*"])
 
@@ -200,8 +188,7 @@ def test_signatures_are_valid_after_extracting_every_kind(world, converted, conv
     """Extracting texts and arguments as well leaves no invalid signature."""
     for number in range(4):
         turn(conversation, str(number))
-    data = signed(converted, conversation.bytes())
-    path = world.put(NAME, data)
+    path, _ = write_signed(world, converted, conversation)
 
     world.scan(trigger_types=KINDS, keep_recent=0, min_value_length=60)
 
@@ -222,8 +209,7 @@ def test_only_thinking_of_signing_models_is_extracted(world, converted, conversa
     turn(conversation, "1", OLDER)
     turn(conversation, "2", SIGNS)
     turn(conversation, "3", SIGNS)
-    data = signed(converted, conversation.bytes())
-    path = world.put(NAME, data)
+    path, _ = write_signed(world, converted, conversation)
 
     report = world.scan(trigger_types=["tool_result"])
 

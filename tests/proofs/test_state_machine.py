@@ -11,7 +11,6 @@ import copy
 import gc
 import json
 import os
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -34,20 +33,17 @@ from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.text import iso
-from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat
-from brainsurgeon.render.formatting import document
-from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import recover, tail
 from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text
-from building.rows_machine import RowRules
+from building.rows_machine import OURS, PLACEHOLDER, RowRules
 from building.turns import folding
 from building.version_diff import differences
-from building.world import World, dump
+from building.world import World, dump, note_answered
 
 DAY = 86_400
 KEYS = {
@@ -60,8 +56,6 @@ ARCHIVES = {
     },
 }  # fmt: skip
 ARCHIVED = b'"[archived turn]'
-OURS = re.compile(rb',"_(?:restored|extractable|redacted)":(?:"[^"]*"|true|false|[0-9]+)')
-PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]*)\]\]")
 # Said of a session of which something was asked for where another one lies since.
 MEANWHILE = "another request for this session was recorded meanwhile"
 READING = ("SELECT", "PRAGMA", "EXPLAIN", "WITH", "ROLLBACK")
@@ -635,8 +629,7 @@ class Agents(RuleBasedStateMachine):
         answer = self._verb(self.world.restore, row[0], session=row[1], **KEYS)
         if answer is None:
             return
-        text = document(restored_json(answer))
-        note_answer(self.world.store, answer, text)
+        text = note_answered(self.world, answer)
         self._write(session, self._result(session, call, text, "purge_control"))
         self._close(session)
 

@@ -61,10 +61,10 @@ def shown(process, code=0):
     return process.stdout.decode() + process.stderr.decode()
 
 
-def too_long_session(error, turns=20):
+def too_long_session(error):
     """Return a session whose last prompt its provider refused."""
     talk = Conversation()
-    for _ in range(turns):
+    for _ in range(20):
         talk.turn("x" * 3000)
     talk.user("and now?")
     talk.assistant([], stop="error", api="anthropic-messages")

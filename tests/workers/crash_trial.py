@@ -425,7 +425,6 @@ class LateOpener:
     """A process that opens the session before the exchange, and writes."""
 
     def __init__(self, world, path, lines):
-        self._wake, wait = None, None
         wait, self._wake = os.pipe()
         self.alive, dying = os.pipe()
         if os.fork() == 0:
