@@ -96,7 +96,7 @@ def purge(
     """  # noqa: D301
     settings = options.load_settings()
     if not yes:
-        _ask(f"Remove {settings.state_dir} and every stored value?")
+        _ask(f"Remove the store in {settings.state_dir}, with every stored value?")
     done = operations.store.purge(settings, even_so=even_so)
     options.print_answer(done, render.sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)

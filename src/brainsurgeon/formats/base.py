@@ -59,7 +59,7 @@ class Format(Protocol):
         """Return the id of the conversation. It must never change while the file is used."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest of values that we never edit, or None if the entry's id is random."""
+        """Return a digest of what we never edit, if different entries may have the same id."""
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:

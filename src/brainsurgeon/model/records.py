@@ -162,7 +162,7 @@ class Request(Struct, frozen=True):
         )
 
 
-# Restores all values and removes all fields of one session; the caller sets `session_id`.
+# Restores all values and removes all our fields in the planned session. It is never recorded.
 EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 
 
@@ -284,5 +284,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # the latest time when such a session or entry was first missed
+    missed_at: float | None = None  # since when the last of these sessions is gone, or lacks the entry
     unseen: bool = False  # the run could not check whether each of the sessions still exists

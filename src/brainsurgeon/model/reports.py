@@ -141,7 +141,7 @@ class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
         return self.pending or bool(self.why_pending) or self.to_agent
 
 
-# The `state` of a session in an archive of its agent: such a file is never changed.
+# The `state` of a session in a compressed archive, or in a database's archive: we only read both.
 IN_ARCHIVE = "archived by its agent"
 
 

@@ -25,7 +25,7 @@ def archive(
     settings: Settings, store: Store, session: str | Session, *, clock: Callable[[], float],
     turns: tuple[int, int] | None = None, note: str | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Archive turns of any size except the newest: all, or only `turns` (first and last number).
+    """Archive turns of any size, or only `turns` (first and last number). The newest turns stay.
 
     The summary of the last turn contains `note` as its outcome. If the session is not idle, a later
     scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing may be

@@ -210,7 +210,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _stable_id(parsed: ParsedLine) -> str:
-    """Return the entry's id, without the line number that is unknown in lines read backward."""
+    """Return the entry's id, or the digest in a generated one: its line number may be unknown."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 

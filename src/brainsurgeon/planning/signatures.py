@@ -188,8 +188,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if the values before it are the same as when the thinking was signed.
-        # They are if none of them is extracted now, and none was when this thinking was extracted.
+        # A signature is valid if all earlier values are as they were when the thinking was signed:
+        # if none of them stays extracted, and none was extracted earlier than this thinking.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

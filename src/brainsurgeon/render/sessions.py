@@ -54,7 +54,7 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
 
 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
-    """Return the answer as text. By its id, a scan finds the text in an agent's session."""
+    """Return the answer as text; for an agent, with the id under which it is recorded."""
     lines = []
     if answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"

@@ -74,7 +74,7 @@ class ExtractedValues:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
         Runs inside the caller's transaction. If that fails, this object must not be used again.
-        Raises BusyError if, since planning, a request was recorded or an archived value expired.
+        Raises BusyError if, since planning, a request was recorded or a value has expired.
         """
         if not self.journal_id:
             self._begin()
@@ -560,7 +560,7 @@ def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[in
     return read
 
 
-_MOST_BYTES = 8 << 20  # bytes of waiting files at which they are changed: their plans are in memory
+_MOST_BYTES = 8 << 20  # largest total size of files that wait: their plans are in memory
 _LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
 
 

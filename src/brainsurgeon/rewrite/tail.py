@@ -50,8 +50,8 @@ def frontier_of(
     examined: inspect.Examination, records: Records, *, extract: bool = True,
     placeholders: bool = False,
 ) -> Frontier:  # fmt: skip
-    # The next scan cannot resume while requests are pending, after an abandoned turn, or if
-    # decisions depend on the whole session.
+    # The next scan cannot resume if requests are pending, if the last turn is open, or if decisions
+    # depend on the whole session.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)

@@ -149,10 +149,11 @@ def retire(
     both files were rewritten, for example.
     """
     # If only the old file was appended to, the lines are moved to the other file. If the old file
-    # was rewritten, or both were appended to, the old file gets its name back. Lines of the other
-    # file are then appended to it: their writers came after the exchange. If the old file
-    # has changed and the other was rewritten, both stay. If the session was deleted, the old file
-    # is removed. But after a crash, a changed old file stays: the session may have been moved.
+    # was rewritten, or (without `named_in_use`) both were appended to, the old file gets its name
+    # back. Lines of the other file are then appended to it: their writers came after the exchange.
+    # If the old file has changed and the other was rewritten, both stay. If the session was deleted,
+    # the old file is removed. But after a crash, a changed old file stays: the session may have
+    # been moved.
     old = leased
     if old is None:
         try:
@@ -180,7 +181,7 @@ def retire(
             os.close(old)
     if merge.exchanged_back:
         pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
-        # `named_in_use` prevents another exchange: only the named file has all late lines.
+        # With `named_in_use`, late lines cause no other exchange: only the named file has them all.
         merge.moved += retire(pair, deadline=deadline, named_in_use=True, sync=sync)
     return merge.moved
 

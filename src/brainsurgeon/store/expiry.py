@@ -36,8 +36,8 @@ _NEEDED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-# The id and root of a session, the time of its last change, and the time since when it is missing.
-# One of the times is None. Both are None if it is unknown whether the session exists.
+# The id and root of a session; the time of its last change, if it exists; the time since when it is
+# missing, if it does not. Both times are None if this is unknown.
 Sight = tuple[int, str, float | None, float | None]
 
 
