@@ -32,7 +32,7 @@ from brainsurgeon.sessions import exchange
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from brainsurgeon.sessions.reading import CHUNK
 from brainsurgeon.store import journal, open_store, open_to_read
-from brainsurgeon.store.expiry import PAGE
+from brainsurgeon.store.expiry import PAGE, Expiry
 from building.store_rows import count_rows, removal, store_extraction, store_session
 from building.world import Conversation, file_states
 
@@ -829,6 +829,19 @@ def test_retention_can_be_stopped_between_recorded_sessions(world, clock):
 
     assert report.stopped
     assert query(world, "SELECT missed_at FROM sessions") == [(None,)]
+
+
+def test_retention_can_be_stopped_while_it_shrinks_the_store(world, clock, monkeypatch):
+    """A large store takes minutes to shrink. The next run goes on with it."""
+    steps = []
+    monkeypatch.setattr(Expiry, "shrink", lambda _: not steps.append(1) and len(steps) < 3)
+
+    def stop():
+        if steps:
+            raise StoppedError
+
+    assert retention(world.settings(), world.store, clock=clock, check_stop=stop).stopped
+    assert len(steps) == 1
 
 
 def test_shared_blob_is_deleted_with_its_last_value(world, other_sessions, clock):

@@ -108,6 +108,7 @@ class _Run:
                 with self._transaction(len(old)):
                     listed.drop(old)
         while self._store.expiry.shrink():
+            self._check()
             give_way()
 
     def _changes(self) -> dict[int, float]:
