@@ -135,7 +135,7 @@ class Handled(Struct, frozen=True):
     unfit: tuple[str, ...] = ()  # entries whose signed thinking cannot be restored or removed
     # Entries that keep a placeholder although all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
-    fields_gone: tuple[int, ...] = ()  # ids of records whose field was to be undone, but was already gone
+    fields_gone: tuple[int, ...] = ()  # ids of records whose field was already gone
 
 
 class Plan(Struct, frozen=True):

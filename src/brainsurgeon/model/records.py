@@ -284,5 +284,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # since when the last of these sessions is gone, or lacks the entry
+    missed_at: float | None = None  # when the last of these sessions was missing or lost it
     unseen: bool = False  # the run could not check whether each of the sessions still exists

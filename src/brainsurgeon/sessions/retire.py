@@ -151,9 +151,9 @@ def retire(
     # If only the old file was appended to, the lines are moved to the other file. If the old file
     # was rewritten, or (without `named_in_use`) both were appended to, the old file gets its name
     # back. Lines of the other file are then appended to it: their writers came after the exchange.
-    # If the old file has changed and the other was rewritten, both stay. If the session was deleted,
-    # the old file is removed. But after a crash, a changed old file stays: the session may have
-    # been moved.
+    # If the old file has changed and the other was rewritten, both stay. If the session was
+    # deleted, the old file is removed. But after a crash, a changed old file stays: the session may
+    # have been moved.
     old = leased
     if old is None:
         try:
