@@ -100,15 +100,12 @@ def test_archive_changes_only_parent_and_text_of_the_answer(world, archived_sess
     assert path.read_bytes() == data
 
 
-@pytest.mark.parametrize("pristine", [False, True], ids=["restored", "pristine"])
-def test_restore_all_unarchives_every_turn(world, archived_session, pristine):
-    """The turns are live again; with `pristine` the file has its original bytes."""
+def test_restore_all_unarchives_every_turn(world, archived_session):
+    """The turns are live again."""
     path, before, ends = archived_session
-    world.restore_all(pristine=pristine)
+    world.restore_all()
 
     assert branch_roles(path.read_bytes()) == branch_roles(before)
-    if pristine:
-        assert path.read_bytes() == before
     for _, closing in ends:
         assert text_blocks(path.read_bytes(), closing) == text_blocks(before, closing)
 
@@ -410,16 +407,6 @@ def test_an_appended_session_is_read_whole_for_an_archive(world, requested):
     assert ids[0] == ends[0][1]
 
 
-def test_show_turn_returns_the_original_lines(world):
-    """An archived turn with extracted values is shown byte for byte, with an index of calls."""
-    _, talk, ends = write_turns(world, 4)
-    world.scan(**ARCHIVE_ON)
-    turn = show_turn(world.settings(), world.store, ends[1][1], None, world.clock())
-
-    assert list(turn.lines) == talk.bytes().splitlines()[13:25]
-    assert turn.index[0].startswith("1. exec [")
-
-
 def test_archive_command_refuses_numbers_in_a_session_without_turns(world):
     """It names no turns that could be chosen, since there are none."""
     world.put("s.jsonl", Conversation().bytes())
@@ -560,15 +547,16 @@ def test_combined_archives_leave_no_pending_request(world):
     assert not world.store.requests.of_session(standing[0].session_id)
 
 
-def test_show_index_lists_exit_code_time_and_size(world):
-    """Each call has its exit code and time if the agent recorded them, its bytes and failure."""
+def test_show_turn_returns_its_lines_and_an_index_of_calls(world):
+    """An archived turn is shown byte for byte, with exit code, time, bytes and failure of calls."""
     talk, ends = conversation_of_turns(4)
-    talk.lines[3]["message"]["details"] = {"exitCode": 1, "durationMs": 1156}
-    talk.lines[5]["message"]["content"] = [{"type": "text", "text": "ü" * 300}]
+    talk.lines[15]["message"]["details"] = {"exitCode": 1, "durationMs": 1156}
+    talk.lines[17]["message"]["content"] = [{"type": "text", "text": "ü" * 300}]
     world.put("s.jsonl", talk.bytes())
     world.scan(**ARCHIVE_ON)
-    turn = show_turn(world.settings(), world.store, ends[0][1], None, world.clock())
+    turn = show_turn(world.settings(), world.store, ends[1][1], None, world.clock())
 
+    assert list(turn.lines) == talk.bytes().splitlines()[13:25]
     size = len(json.loads(turn.lines[2])["message"]["content"][0]["text"])
     assert turn.index[0] == f"1. exec [exit=1, 1,156 ms, {size} B] FAILED"
     assert turn.index[1] == "2. exec [600 B]"

@@ -195,11 +195,7 @@ class TestScanning:
         """The other sessions of the database count as unchanged."""
         world.scan()
         world.scan()
-        with closing(plain_connection(world.claw.path)) as agent:
-            agent.execute(
-                "UPDATE session_windows SET updated_at = ? WHERE session_id = ?",
-                (int(LATER * 1000) + 1000, GATEWAY),
-            )
+        _touch(world, int(LATER * 1000) + 1000)
         world.later(10)
         why = "changed 9 s ago; it must be unchanged for 30 s"
         assert world.outcome(GATEWAY) == ("deferred", why)
@@ -492,12 +488,6 @@ class TestRequests:
         world.scan()
         assert ident not in world.placeholders()
 
-    def test_restore_right_after_a_scan_is_not_pending(self, world):
-        """A write of brainsurgeon does not count as activity of the agent."""
-        world.scan()
-
-        assert not world.restore(world.placeholders()[0]).pending
-
     def test_a_pin_is_set_and_undone(self, world):
         """A pin is a field at the top level of the event, and `restore_all` removes it."""
         before = world.claw.columns(GATEWAY)
@@ -574,8 +564,7 @@ class TestRequests:
         """Rows that the agent copied with their placeholders get their values back."""
         before = world.claw.texts(GATEWAY)
         world.scan()
-        _fork(world, GATEWAY, "f0f0f0f0-0000-4000-8000-000000000000")
-        fork = "f0f0f0f0-0000-4000-8000-000000000000"
+        fork = _fork(world)
         assert world.placeholders(fork) == world.placeholders(GATEWAY)
 
         world.later(60)
@@ -588,8 +577,7 @@ class TestRequests:
     def test_an_unscanned_fork_with_a_long_event_is_searched(self, world, monkeypatch):
         """An entry of a fork is restored although another event is too long to be read."""
         world.scan()
-        ident, fork = world.placeholders()[0], "f0f0f0f0-0000-4000-8000-000000000000"
-        _fork(world, GATEWAY, fork)
+        ident, fork = world.placeholders()[0], _fork(world)
         texts = world.claw.texts(fork)
         longest = max(len(text) for text in texts if b"[[extracted-" in text)
         monkeypatch.setattr(row_listing, "LONGEST_LINE", longest)
@@ -652,7 +640,7 @@ class TestRequests:
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
             "brainsurgeon.rewrite.apply.time.sleep",
-            lambda _: _touch(world, GATEWAY, int(LATER * 1000)),
+            lambda _: _touch(world, int(LATER * 1000)),
         )
 
         outcome, reason = world.outcome(GATEWAY)
@@ -705,8 +693,7 @@ class TestRetention:
 
     @pytest.fixture(autouse=True)
     def boot_clock(self, world, monkeypatch):
-        monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", world.clock)
-        monkeypatch.setattr("brainsurgeon.operations.retention.processes.boot_clock", world.clock)
+        monkeypatch.setattr(clocks, "boot_clock", world.clock)
 
     def run(self, world, **keys):
         return retention(world.settings(**keys), world.store, clock=world.clock)
@@ -731,13 +718,21 @@ class TestRetention:
         assert len(_value_ids(world)) == len(values) > 0
 
     def test_values_of_deleted_sessions_expire(self, world):
-        """A session that was deleted and not archived loses its values."""
+        """Sessions that were not archived lose their values, and the stored columns of their rows.
+
+        The columns of a row are deleted with the last value of its entry.
+        """
         world.scan()
-        expired = _value_ids(world, COMPACTED)
-        _delete(world, COMPACTED)
+        deleted = (GATEWAY, COMPACTED, FORK, REWOUND, WINDOW_AFTER_REWIND, LOCAL)
+        expired = set().union(*(_value_ids(world, session) for session in deleted))
+        [(before,)] = sql(world, "SELECT count(*) FROM row_columns")
+        for session in deleted:
+            _delete(world, session)
 
         self.let_expire(world)
 
+        [(after,)] = sql(world, "SELECT count(*) FROM row_columns")
+        assert before > after
         assert expired
         assert expired.isdisjoint(_value_ids(world))
 
@@ -788,18 +783,6 @@ class TestRetention:
         assert len(_value_ids(world)) == values > 0
         assert "damaged" in next(iter(report.held_back.values()))
 
-    def test_stored_columns_expire_with_their_values(self, world):
-        """The stored columns of a row are deleted with the last value of its entry."""
-        world.scan()
-        [(before,)] = sql(world, "SELECT count(*) FROM row_columns")
-        for session in (GATEWAY, COMPACTED, FORK, REWOUND, WINDOW_AFTER_REWIND, LOCAL):
-            _delete(world, session)
-
-        self.let_expire(world)
-
-        [(after,)] = sql(world, "SELECT count(*) FROM row_columns")
-        assert before > after
-
 
 class TestImportedSessions:
     """Sessions that OpenClaw imported from files, with their placeholders, into its database."""
@@ -826,15 +809,6 @@ class TestImportedSessions:
         archive.mkdir()
         path.rename(archive / f"agent_main_x.{GATEWAY}.jsonl.imported-1795276186279")
         return texts
-
-    def test_values_from_the_file_are_restored_in_rows(self, world, moved):
-        """Rows that no scan has read yet get the values that were extracted from the file."""
-        ident = world.placeholders()[0]
-
-        assert not world.restore(ident).pending
-        assert ident not in world.placeholders()
-        world.restore_all(pristine=True)
-        assert world.claw.texts(GATEWAY)[1:] == moved[1:]
 
     def test_values_of_an_imported_session_do_not_expire(self, world, moved):
         """Their placeholders stand in rows, although the file is gone."""
@@ -922,17 +896,14 @@ def _indexed(world):
     return texts, world.claw.sql("SELECT c0, c1, c2 FROM session_transcript_fts_content")
 
 
-def _touch(world, session, moment):
-    with closing(plain_connection(world.claw.path)) as agent:
-        agent.execute("UPDATE session_windows SET updated_at = ? WHERE session_id = ?",
-                      (moment, session))  # fmt: skip
+def _touch(world, moment):
+    with claw_agent.transaction(world.claw.path) as agent:
+        claw_agent.touch(agent, GATEWAY, moment)
 
 
 def _delete(world, session):
-    with closing(plain_connection(world.claw.path)) as agent:
-        agent.execute("PRAGMA foreign_keys = ON")
-        for table in ("session_transcript_active_events", "transcript_events", "session_windows"):
-            agent.execute(f"DELETE FROM {table} WHERE session_id = ?", (session,))
+    with claw_agent.transaction(world.claw.path) as agent:
+        claw_agent.delete(agent, session, 0, archived=False)
 
 
 def _change_while_read(world, monkeypatch):
@@ -947,23 +918,9 @@ def _change_while_read(world, monkeypatch):
     monkeypatch.setattr(openclaw_database, "payloads", changing)
 
 
-def _fork(world, session, fork):
-    key = f"agent:main:dashboard:{fork}"
-    tables = {
-        "session_nodes": ("session_key LIKE '%' || ?", {
-            "session_key": key, "current_session_id": fork, "fork_source_session_id": session}),
-        "session_windows": ("session_id = ?", {"session_id": fork, "session_key": key}),
-        "transcript_events": ("session_id = ?", {"session_id": fork}),
-        "session_transcript_active_events": ("session_id = ?", {"session_id": fork}),
-        "session_transcript_index_state": ("session_id = ?", {"session_id": fork}),
-        "transcript_rewrite_watermarks": ("session_id = ?", {"session_id": fork}),
-    }  # fmt: skip
-    with closing(plain_connection(world.claw.path)) as agent:
-        for table, (where, other) in tables.items():
-            columns = [row[1] for row in agent.execute(f"PRAGMA table_info({table})")]
-            chosen = ", ".join("?" if name in other else name for name in columns)
-            values = [other[name] for name in columns if name in other]
-            agent.execute(
-                f"INSERT INTO {table} ({', '.join(columns)}) SELECT {chosen} FROM {table}"
-                f" WHERE {where}", (*values, session),
-            )  # fmt: skip
+def _fork(world):
+    """Fork the gateway's session and return the id of the fork."""
+    fork = "f0f0f0f0-0000-4000-8000-000000000000"
+    with claw_agent.transaction(world.claw.path) as agent:
+        claw_agent.fork(agent, GATEWAY, fork, int(world.clock.now * 1000))
+    return fork

@@ -22,7 +22,7 @@ from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, ClawWorld
 from building.turns import active_branch, add_long_turn, branch_roles, text_blocks
-from building.world import SAMPLES, Clock, Conversation, entry_text, pin
+from building.world import SAMPLES, Conversation, entry_text, pin
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
 CODEX = {"type": "session_meta", "payload": {"id": "c"}}
@@ -696,7 +696,6 @@ def test_codex_session_has_the_recorded_window(world, clock):
 @pytest.fixture
 def claw(tmp_path):
     world = ClawWorld(tmp_path)
-    world.clock = Clock(LATER)
     yield world
     world.close()
 

@@ -237,15 +237,3 @@ def test_rescue_re_creates_the_placements_of_stored_values(world):
     rescue(world.settings(), LATER)
 
     assert sql(world, "SELECT session_id, extraction_id FROM placements") == placements
-
-
-def test_rescue_drops_a_rollback_request_without_its_run(world):
-    """The request is dropped, since without its run it would restore everything."""
-    scan_many_values(world, turns=10)
-    world.close()
-    insert = "INSERT INTO requests (session_id, entry_id, action, asked_at, rolls_back)"
-    sql(world, f"{insert} VALUES (1, '*', 'restore', 1.0, 1), (1, 'e', 'restore', 1.0, NULL)")
-    damage_tables(world, "runs")
-    rescue(world.settings(), LATER)
-
-    assert sql(world, "SELECT entry_id FROM requests") == [("e",)]

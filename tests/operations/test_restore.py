@@ -336,18 +336,23 @@ def test_restore_wait_lasts_until_the_turn_ends(world, conversation, pruned, pat
 # --- naming --------------------------------------------------------------------------------------
 
 
-def test_restore_of_an_entry_in_two_sessions_is_ambiguous(world, conversation, pruned, path):
-    """An id in two sessions is refused with both sessions; `--session` selects one."""
-    world.put("t.jsonl", conversation.bytes())
+@pytest.mark.parametrize("twin", ["main/t", "other/s"])
+def test_restore_of_an_entry_in_two_sessions_is_ambiguous(world, conversation, pruned, path, twin):
+    """An id in two equal sessions, which share a blob, is refused; `--session` selects one."""
+    agent, name = twin.split("/")
+    (world.root / agent / "sessions").mkdir(parents=True, exist_ok=True)
+    copy = world.put(f"../../{agent}/sessions/{name}.jsonl", conversation.bytes())
     world.scan()
     before = file_states(world.root)
     with pytest.raises(AmbiguousError) as error:
         world.restore(pruned)
 
-    assert error.value.candidates == ("main/s", "main/t")
+    assert sql(world, "SELECT count(*) FROM blobs") == [(1,)]
+    assert sql(world, "SELECT count(*), count(DISTINCT name) FROM extractions") == [(2, 1)]
+    assert error.value.candidates == ("main/s", twin)
     assert file_states(world.root) == before
-    assert world.restore(pruned, session="main/t").session == "main/t"
-    assert entry_text(world.directory / "t.jsonl", pruned) == "x" * 2000
+    assert world.restore(pruned, session=twin).session == twin
+    assert entry_text(copy, pruned) == "x" * 2000
     assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
@@ -398,25 +403,6 @@ def test_complete_id_is_not_taken_for_a_prefix(world):
     with pytest.raises(NotFoundError):
         world.restore("msg-1")
     assert pin(world, "msg-1", False).entry_id == "msg-1"
-
-
-def test_equal_sessions_share_a_value_and_restore_separately(world, conversation, pruned, path):
-    """Equal sessions of two agents share placeholder and blob; each restores its own file."""
-    other = world.root / "other" / "sessions"
-    other.mkdir(parents=True)
-    twin = world.put("../../other/sessions/s.jsonl", conversation.bytes())
-    world.scan()
-
-    assert sql(world, "SELECT count(*) FROM blobs") == [(1,)]
-    assert sql(world, "SELECT count(*), count(DISTINCT name) FROM extractions") == [(2, 1)]
-    with pytest.raises(AmbiguousError) as error:
-        world.restore(pruned)
-    assert error.value.candidates == ("main/s", "other/s")
-
-    world.restore(pruned, session="other/s")
-
-    assert entry_text(twin, pruned) == "x" * 2000
-    assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
 @pytest.mark.parametrize("session", [None, "main/s"])

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -33,8 +32,9 @@ from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_arc
 from brainsurgeon.sessions.reading import CHUNK
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE, Expiry
+from building.processes import program_for
 from building.store_rows import count_rows, removal, store_extraction, store_session
-from building.world import Conversation, file_states
+from building.world import Conversation, file_states, fork
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -345,12 +345,9 @@ def test_pending_request_holds_no_other_value(world, other_sessions, clock):
     assert held_entries(world) == {there}
 
 
-def fork(world, path, clock):
-    lines = path.read_bytes().split(b"\n")
-    header = json.loads(lines[0])
-    header.update(id="22222222-0000-4000-8000-000000000002", parentSession=str(path))
-    lines[0] = json.dumps(header, separators=(",", ":")).encode()
-    forked = put(world.directory, header["id"], b"\n".join(lines))
+def old_fork(world, path, clock):
+    """Return a fork of a session, which a scan has seen and which is not in use."""
+    forked = fork(path, "22222222-0000-4000-8000-000000000002")
     os.utime(forked, (clock.now - 40 * DAY,) * 2)
     world.scan()
     os.utime(forked, (clock.now - 40 * DAY,) * 2)
@@ -360,7 +357,7 @@ def fork(world, path, clock):
 def test_pending_request_of_a_fork_holds_the_parent_value(world, other_sessions, clock):
     """A value extracted from the parent is held while its restore in a fork is pending."""
     path, ident = prune_due_value(world, clock)
-    forked = fork(world, path, clock)
+    forked = old_fork(world, path, clock)
     busy = {"quiet_seconds": 10**9}
 
     assert world.restore(ident, session=f"main/{forked.stem}", **busy).pending
@@ -372,7 +369,7 @@ def test_placeholder_in_an_active_fork_holds_the_parent_value(world, other_sessi
     """A value is held while a fork with its placeholder is in use, though the parent is deleted."""
     path, ident = prune(world)
     run(world)
-    forked = fork(world, path, clock)
+    forked = old_fork(world, path, clock)
     path.unlink()
     for _ in range(3):
         assert run_daily(world, 20) == 0
@@ -399,13 +396,6 @@ def test_retention_holds_a_value_requested_during_the_run(world, other_sessions,
 # --- tombstones ----------------------------------------------------------------------------------
 
 
-def command(world, *words, **settings):
-    return subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", *words, "--config", world.config_file(**settings)],
-        capture_output=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
 def test_restore_of_an_expired_value_prints_its_tombstone(world, other_sessions, clock):
     """`restore` and `show` exit with 5 and print when and why the value expired, and its size."""
     _, ident = prune_due_value(world, clock)
@@ -420,15 +410,16 @@ def test_restore_of_an_expired_value_prints_its_tombstone(world, other_sessions,
         "extracted_at": iso(clock.began), "expired_at": iso(clock.now),
         "reason": SILENT,
     }  # fmt: skip
+    command = program_for(world)
     for words in (("restore", ident), ("show", f"[[extracted-{ident}]]")):
-        shown = command(world, *words)
+        shown = command(*words)
 
         assert shown.returncode == 5
         assert shown.stdout == b""
         expired_at = iso(clock.now).replace("T", " ").replace("Z", " UTC")
         assert f"{ident}: the value expired at {expired_at}".encode() in shown.stderr
         assert b"it was 2002 bytes" in shown.stderr
-    answer = command(world, "restore", ident, "--json")
+    answer = command("restore", ident, "--json")
 
     assert answer.returncode == 5
     assert json.loads(answer.stdout)["tombstones"] == [tombstone]
@@ -765,7 +756,7 @@ def test_retention_command_detects_a_jump_of_the_clock(
     assert (code, report["values_deleted"]) == (0, 0)
     assert "the wall clock moved" in report["held_back"][str(world.root)]
     assert at(now, monkeypatch, capsys, "retention", *config)[1]["values_deleted"] == 0
-    assert command(world, "show", ident).stdout == b"x" * 2000
+    assert program_for(world)("show", ident).stdout == b"x" * 2000
 
 
 # --- nothing but what it says --------------------------------------------------------------------
@@ -795,7 +786,7 @@ def test_retention_dry_run_reports_what_the_run_deletes(world, other_sessions, c
 
 def test_retention_dry_run_creates_no_store(world):
     """Without a store a dry run reports no values and creates no state directory."""
-    shown = command(world, "scan", "--retention", "--dry-run", "--json")
+    shown = program_for(world)("scan", "--retention", "--dry-run", "--json")
 
     assert (shown.returncode, json.loads(shown.stdout)["values_held"]) == (0, 0)
     assert not world.state.exists()

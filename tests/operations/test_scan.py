@@ -168,22 +168,6 @@ def test_scan_of_a_difficult_session_is_reversible(world, name, settings):
     assert path.read_bytes() == original
 
 
-def test_scan_of_all_difficult_sessions_is_reversible(world):
-    """All difficult samples together are scanned without a failure and restored."""
-    for name in TRAPS:
-        world.copy("traps", name)
-    report = world.scan(keep_recent=0)
-    pruned = {name: (world.directory / name).read_bytes() for name in TRAPS}
-    originals = {name: (SAMPLES / "traps" / name).read_bytes() for name in TRAPS}
-    extracted = sum(len(replaced_values(originals[name], pruned[name])) for name in TRAPS)
-    world.restore_all(pristine=True)
-
-    assert (report.files_seen, report.files_failed) == (len(TRAPS), 0)
-    assert extracted == report.values_extracted >= 15
-    for name, original in originals.items():
-        assert (world.directory / name).read_bytes() == original, name
-
-
 def test_scan_defers_a_session_until_quiet_seconds_passed(world, session, clock):
     """With `quiet_seconds = 30` a session is deferred until 30 s after its last change."""
     changed = set_mtime(world.directory / "s.jsonl", clock.now)
@@ -340,10 +324,6 @@ def test_scan_combines_requests_and_extractions_in_one_rewrite(world, conversati
     assert world.scan().files_unchanged == 1
 
 
-def reasons(report):
-    return {group.reason: group.values for group in only(report).plan.kept}
-
-
 def test_scan_defers_a_session_with_less_gain_than_min_reclaim(world, conversation):
     """A rewrite that frees less than `min_reclaim`, in percent or bytes, is not made."""
     conversation.turn()
@@ -374,21 +354,6 @@ def test_scan_extracts_a_forced_value_despite_min_reclaim(world, conversation):
     assert (report.sessions_changed, report.values_extracted) == (1, 1)
     assert entry["message"]["content"] == f"[[extracted-{last}]]"
     assert entry["_extractable"] is True
-
-
-def test_scan_skips_entries_with_duplicate_ids(world, conversation):
-    """Entries whose id occurs twice are kept with that reason."""
-    conversation.turn("a" * 2000)
-    for letter in "bc":
-        conversation.turn(letter * 2000, ident="twice")
-    conversation.turn("short")
-    path = world.put("s.jsonl", conversation.bytes())
-    report = world.scan()
-    data = path.read_bytes()
-
-    assert (b"a" * 2000 in data, b"b" * 2000 in data, b"c" * 2000 in data) == (False, True, True)
-    assert report.values_extracted == 1
-    assert reasons(report)["not extractable: its id occurs twice in the file"] == 2
 
 
 def test_scan_skips_a_session_below_min_session_bytes(world, session):

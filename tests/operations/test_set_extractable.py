@@ -230,6 +230,41 @@ def test_forced_entry_is_extracted_despite_its_protection(world, pruned, path, c
     assert entry_text(path, pruned) == f"[[extracted-{pruned}]]"
 
 
+@pytest.mark.parametrize("by", ["a field of the line", "the pin command"])
+@pytest.mark.parametrize("form", ["generic", "openclaw"])
+def test_forced_entry_of_an_unknown_type_is_extracted(world, conversation, form, by):
+    """`_extractable: true` extracts an entry of any type, and a restore brings back its bytes."""
+    value = "state of a plugin " * 100
+    if form == "generic":
+        lines = [
+            {"type": "plugin_state", "__id": "p1", "data": {"text": value}},
+            {"type": "user", "__id": "u1", "content": "hello"},
+            {"type": "assistant", "__id": "a1", "content": "hello"},
+        ]  # fmt: skip
+        ident = "p1"
+    else:
+        ident = conversation.entry("custom", customType="plugin", data={"text": value})
+        conversation.turn("short")
+        lines = conversation.lines
+    if by == "a field of the line":
+        [line] = [line for line in lines if ident in (line.get("id"), line.get("__id"))]
+        line["_extractable"] = True
+    path = world.put("s.jsonl", b"".join(map(dump, lines)))
+    if by == "the pin command":
+        world.scan()
+        assert value.encode() in path.read_bytes()
+        pin(world, ident, True)
+    report = world.scan()
+
+    assert f"[[extracted-{ident}]]".encode() in path.read_bytes()
+    assert value.encode() not in path.read_bytes()
+    if by == "a field of the line":
+        [removal] = report.sessions[0].plan.extracted
+        assert removal.kind == "custom"
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == b"".join(map(dump, lines))
+
+
 @pytest.mark.parametrize("open_now", [False, True])
 def test_pin_of_an_extracted_entry_suggests_a_restore(world, pruned, path, conversation, clock,
                                                         open_now):  # fmt: skip

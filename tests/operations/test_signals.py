@@ -11,13 +11,12 @@ from building.cached_conversation import CachedConversation
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import program_for
-from building.turns import add_long_turn
 from building.world import Conversation, append, dump
 
 CALL_NUMBERS = itertools.count()
 
 
-def repeat_call(talk, calls, command="make test", start=None):
+def repeat_call(talk, calls, command="make test"):
     """Add the same call and its result a number of times; the turn stays open."""
     for _ in range(calls):
         call = f"loop-{next(CALL_NUMBERS)}"
@@ -338,12 +337,3 @@ def test_scan_once_runs_on_signal_once_without_arguments(world, talk):
     document = json.loads(output.read_text())
     assert (document["kind"], document["facts"]["calls"]) == ("signal", 5)
     assert "make test" not in output.read_text()
-
-
-def test_turn_of_different_calls_is_no_signal(world):
-    """Turns of eight different calls are no signal."""
-    talk = Conversation()
-    for _ in range(3):
-        add_long_turn(talk, calls=8)
-
-    assert find_in(world, talk) == []

@@ -75,15 +75,6 @@ def test_failed_archive_command_is_replaced_by_the_own_summary(archiving, progra
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
 
 
-def test_archive_command_is_killed_after_its_timeout(archiving):
-    """After its timeout the command is killed, and the turn gets the built-in summary."""
-    path, _, ends, scan = archiving
-    report = scan("import subprocess; subprocess.run(['sleep', '60'])", timeout=1.0)
-
-    assert "took too long" in report.sessions[0].plan.warnings[0]
-    assert b"archive: " + ends[0][1].encode() in path.read_bytes()
-
-
 HANGING = """
 import os, subprocess, sys, time
 with open(sys.argv[1], "a") as noted:
@@ -98,8 +89,8 @@ time.sleep(60)
 
 
 def test_hung_archive_command_is_not_run_again_in_the_run(world, archiving):
-    """All other turns get the built-in summary, and no process of the command is left."""
-    _, talk, _, scan = archiving
+    """Every turn gets the built-in summary, and no process of the command is left."""
+    path, talk, ends, scan = archiving
     world.put("t.jsonl", talk.bytes())
     noted = world.base / "noted"
     report = scan(HANGING, str(noted), timeout=2.0)
@@ -109,6 +100,7 @@ def test_hung_archive_command_is_not_run_again_in_the_run(world, archiving):
         "the command took too long",
         *["the command hung earlier in this run"] * 5,
     ]
+    assert b"archive: " + ends[0][1].encode() in path.read_bytes()
     pids = [int(pid) for pid in noted.read_text().split()]
     assert len(pids) == 3
     assert not any(map(lives, pids))

@@ -303,3 +303,27 @@ def test_unreadable_database_is_reported(tmp_path, world, damage):
     damage(paths[0])
     assert any("(and 1 more)" in trouble for trouble in check_and_metrics(world)[0])
     assert check_and_metrics(world)[1]["unreadable_databases"] == 2
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def problems(world, now, **settings):
+    world.close()
+    return tuple(check(status(world.settings(**settings), world.store, now), now, max_age=900))
+
+
+def test_check_reports_an_old_last_run(world, pruned, clock):
+    """The problem names the age of the last run and `--max-age`."""
+    assert problems(world, clock() + 7300) == (
+        "the last run was 2 h ago, more than --max-age 15 min",
+    )
+
+
+def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock):
+    """A failed session, a missing root and `enabled = false` are one problem each."""
+    sql(world, "UPDATE files SET outcome = 'failed', reason = 'torn'")
+    assert problems(world, clock()) == ("1 session failed",)
+    assert "nothing is extracted: enabled = false" in problems(world, clock(), enabled=False)
+    world.root.rename(world.base / "elsewhere")
+    assert any("agents" in problem for problem in problems(world, clock()))

@@ -208,8 +208,11 @@ def test_entries_with_a_duplicate_id_are_left_unchanged():
     unique = conversation.result("z" * 2000)
     for _ in range(4):
         conversation.assistant()
+    result = plan_of(conversation.bytes())
 
-    assert [edit.entry_id for edit in plan_of(conversation.bytes()).removals] == [unique]
+    assert [edit.entry_id for edit in result.removals] == [unique]
+    kept = {group.reason: group.values for group in result.kept}
+    assert kept["not extractable: its id occurs twice in the file"] == 2
 
 
 def test_unterminated_last_line_is_never_extracted():
