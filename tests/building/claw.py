@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -120,10 +119,6 @@ def event_text(columns):
 def start_time(pid):
     with open(f"/proc/{pid}/stat", "rb") as handle:
         return int(handle.read().rsplit(b")", 1)[1].split()[19])
-
-
-def copy(claw, place):
-    shutil.copytree(claw.base, place)
 
 
 def plain_connection(path):

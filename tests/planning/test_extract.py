@@ -141,17 +141,7 @@ def test_forced_extraction_is_marked_and_names_its_field():
     )
 
 
-# Boundaries.
-
-
-@pytest.mark.parametrize(
-    ("chars", "position", "why"),
-    [(499, 3, "short"), (500, 3, "short"), (501, 3, None), (501, 0, "recent"), (501, 2, "recent"),
-     (501, OLD, None)],
-)  # fmt: skip
-def test_boundaries_of_min_value_length_and_keep_recent(chars, position, why):
-    """A value of exactly `min_value_length` stays; `keep_recent` 3 keeps positions 0 to 2."""
-    assert reason(decide(replace(PART, chars=chars), position=position)) == why
+# Windows.
 
 
 @pytest.mark.parametrize(

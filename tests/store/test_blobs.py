@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.errors import DamagedError
 from brainsurgeon.store import extractions as blobs
-from building.store_rows import begin_rewrite, count_rows, removal, store_session
+from building.store_rows import count_rows
 
 
 @settings(
@@ -108,16 +108,3 @@ def test_blob_is_not_decompressed_beyond_its_recorded_size(store):
 
     with pytest.raises(DamagedError):
         store.blobs.get(blob, digest)
-
-
-def test_abandoned_rewrite_deletes_its_unshared_values(store):
-    """Abandoning a rewrite deletes its values, except those that another record names."""
-    row = store_session(store)
-    begin_rewrite(store, row, [removal()], b"named")
-    entry = begin_rewrite(store, row, [removal("e2")], b"named")
-    other = begin_rewrite(store, row, [removal("e3")], b"unnamed")
-    with store.transaction():
-        store.journal.abandon(entry)
-        store.journal.abandon(other)
-
-    assert (count_rows(store, "extractions"), count_rows(store, "blobs")) == (1, 1)

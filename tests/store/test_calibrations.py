@@ -23,16 +23,12 @@ def test_newer_context_load_replaces_the_stored_one(store):
 def test_loads_sums_sessions_and_counts_those_above_threshold(store):
     """Loads are summed; a session exactly at its threshold is not counted as above it."""
     assert store.calibrations.loads() == Loads()
-    with store.transaction():
-        for number, tokens in enumerate((90, 75, 10)):
-            fullness = Fullness(tokens, 100, 0.75, LINE)
-            store.calibrations.remember(rows_session(store, number), fullness)
+    for tokens in (90, 75, 10):
+        session = store_rows.store_session(store, session=f"s{tokens}")
+        with store.transaction():
+            store.calibrations.remember(session.id, Fullness(tokens, 100, 0.75, LINE))
 
     assert store.calibrations.loads() == Loads(3, 175, 300, 1)
-
-
-def rows_session(store, number):
-    return store.sessions.note(store_rows.session_file(session=f"s{number}"), "openclaw", None).id
 
 
 def test_of_agent_lists_fitted_lines_of_its_other_sessions(store):

@@ -2,7 +2,6 @@
 
 from msgspec.structs import replace
 
-from brainsurgeon.model.reports import KINDS
 from brainsurgeon.store import history as room
 from building.store_rows import begin_rewrite, confirm_rewrite, count_rows, removal, store_session
 
@@ -37,21 +36,6 @@ def test_old_events_are_dropped_by_age_and_number(store, monkeypatch):
     with store.transaction():
         store.events.drop(store.events.old(0.0))
     assert count_rows(store, "events") == 2
-
-
-def test_kinds_of_events_are_unique():
-    """The list of event kinds has twelve different ones."""
-    assert len(set(KINDS)) == len(KINDS) == 12
-
-
-def test_abandoned_rewrite_has_no_event(store):
-    """An abandoned rewrite leaves no event."""
-    row = store_session(store)
-    entry = begin_rewrite(store, row, [removal("e1")])
-    with store.transaction():
-        store.journal.abandon(entry)
-
-    assert store.events.after(0) == []
 
 
 def test_redaction_and_extraction_are_separate_events(store):

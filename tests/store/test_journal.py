@@ -61,18 +61,21 @@ def test_update_of_a_closed_rewrite_is_refused(store):
 
 
 def test_abandoned_rewrite_deletes_its_rows_and_values(store):
-    """Abandoning deletes rows and values of the rewrite, and none of other rewrites."""
+    """Abandoning deletes rows and values of the rewrite, but no value that another record names."""
     row = store_session(store)
     extract(store, row, removal("e1"), value=b"first")
     entry = begin_rewrite(store, row, [removal("e2")], b"second")
+    sharing = begin_rewrite(store, row, [removal("e3")], b"first")
     with store.transaction():
         store.fields.add(FieldRecord(0, row.id, "e2", "_restored", None, b"x", "y"), entry)
         store.journal.abandon(entry)
+        store.journal.abandon(sharing)
 
     assert states(store, row) == [("e1", "standing")]
     assert store.fields.of_session(row.id) == []
     assert len(store.journal.open_rewrites()) == 1
-    assert count_rows(store, "blobs") == 1
+    assert (count_rows(store, "extractions"), count_rows(store, "blobs")) == (1, 1)
+    assert len(store.events.after(0)) == 1
 
 
 def test_kept_rewrite_leaves_its_placeholders_resolvable(store):

@@ -10,12 +10,12 @@ from building.world import Clock
 
 @pytest.fixture
 def note_run(store):
-    def pass_(now):
+    def note(now):
         with store.transaction():
             store.facts.note_run(now)
         return store.facts.last_run_at()
 
-    return pass_
+    return note
 
 
 def test_time_of_an_unchanged_run_is_not_written_to_the_database(directory, note_run):
