@@ -381,7 +381,7 @@ def test_watchdog_messages_pause_while_the_worker_is_blocked(world, start_daemon
         assert daemon.stop()[1] == 0
 
 
-def test_no_watchdog_messages_for_another_process(world, start_daemon, tmp_path_factory):
+def test_no_watchdog_messages_for_another_process(start_daemon, tmp_path_factory):
     """With WATCHDOG_PID of another process, only READY=1 and STOPPING=1 are sent."""
     address = str(tmp_path_factory.mktemp("n") / "s")
     with closing(listener(address)) as line:
@@ -418,9 +418,9 @@ def large_session(tmp_path_factory):
     return path
 
 
-def is_reading(world, pid):
+def has_open(pid, path):
     listed = (f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))
-    return any(links_to(link) == str(world.directory / "large.jsonl") for link in listed)
+    return any(links_to(link) == str(path) for link in listed)
 
 
 def links_to(path):
@@ -428,6 +428,10 @@ def links_to(path):
         return os.readlink(path)
     except FileNotFoundError:
         return None
+
+
+def is_reading(world, pid):
+    return has_open(pid, world.directory / "large.jsonl")
 
 
 def is_storing(world, pid):
@@ -517,8 +521,7 @@ def test_sigterm_does_not_wait_for_a_locked_session(world, start_daemon):
 def keeps_open(pid, path):
     """Check whether a process has a file open for 0.3 seconds."""
     for _ in range(10):
-        listed = (f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))
-        if not any(links_to(link) == str(path) for link in listed):
+        if not has_open(pid, path):
             return False
         time.sleep(0.03)
     return True
@@ -602,12 +605,12 @@ def watching_daemon(world, monkeypatch, **keys):
         assert not thread.is_alive()
 
 
-def append_until_due(due, path, data=b"{}\n"):
+def append_until_due(due, path):
     """Append to a file until it is due, since the watch may not have begun."""
 
     def marked():
         with open(path, "ab") as handle:
-            handle.write(data)
+            handle.write(b"{}\n")
         time.sleep(0.05)
         return str(path) in due
 
@@ -794,7 +797,7 @@ def test_an_unexpected_error_is_logged_by_its_type(world, monkeypatch, job):
     assert logs[0]["reason"] == "ValueError"
 
 
-def test_a_stopping_daemon_starts_no_job(world, monkeypatch):
+def test_a_stopping_daemon_starts_no_job(world):
     """Queued jobs do nothing after a stop, and a running one raises StoppedError."""
     path, ident = write_idle_session(world)
     daemon = daemon_in_process(world)
@@ -808,14 +811,6 @@ def test_a_stopping_daemon_starts_no_job(world, monkeypatch):
 
 
 # --- what falls due by time ----------------------------------------------------------------------
-
-
-def runs(daemon):
-    structlog.reset_defaults()
-    with capture_logs() as logs:
-        daemon._scan()
-    [finished] = [entry for entry in logs if entry["event"] == "scan_finished"]
-    return finished
 
 
 def test_an_idle_daemon_wakes_about_once_a_second(world, start_daemon):

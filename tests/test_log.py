@@ -340,7 +340,7 @@ def run_command(world, monkeypatch, capfdbinary):
     return command
 
 
-def test_only_show_prints_the_content_of_a_value(world, canary_session, run_command):
+def test_only_show_prints_the_content_of_a_value(canary_session, run_command):
     """Scans, restores, listings, checks and errors print no content of a session; show does."""
     path, ident = canary_session
     name = ("--session", "main/s")
@@ -383,7 +383,7 @@ def test_only_show_prints_the_content_of_a_value(world, canary_session, run_comm
         assert CANARY.encode() not in err
 
 
-def test_a_pending_restore_prints_values_to_stdout_only(world, canary_session, run_command):
+def test_a_pending_restore_prints_values_to_stdout_only(canary_session, run_command):
     """While the turn is open, restore prints the values to stdout; stderr has none of them."""
     path, ident = canary_session
     run_command("scan", "--once")
@@ -404,7 +404,7 @@ def test_a_pending_restore_prints_values_to_stdout_only(world, canary_session, r
     "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "store.open_store"]
 )
 def test_an_unexpected_error_does_not_quote_a_session(
-    world, canary_session, run_command, monkeypatch, broken
+    canary_session, run_command, monkeypatch, broken
 ):
     """An unexpected error exits 1 with its type, without its text or a traceback."""
 

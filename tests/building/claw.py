@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import zstandard
@@ -107,6 +108,16 @@ def unpack(name, path):
     packed = (SAMPLES / f"{name}.sqlite.zst").read_bytes()
     path.write_bytes(zstandard.ZstdDecompressor().decompress(packed))
     path.chmod(0o600)
+
+
+def migrate(agent_directory):
+    """Give an agent of session files a database with a transcript; return its path."""
+    path = agent_directory / "agent" / "openclaw-agent.sqlite"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE transcript_events (id)")
+        database.execute("INSERT INTO transcript_events VALUES (1)")
+    return path
 
 
 def event_text(columns):

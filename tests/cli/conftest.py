@@ -30,18 +30,21 @@ def entry_id(world, conversation):
 def run_on_terminal():
     """Return a function that runs the program on a terminal and returns its output.
 
-    The function calls `watch` with the output so far, each time that there is more of it.
+    The function calls `watch` with the output so far, each time that there is more of it. Without
+    `typed` keystrokes, standard input is no terminal.
     """
 
-    def run(*words, watch=lambda _: None, code=0, width=80, **environment):
+    def run(*words, watch=lambda _: None, typed="", code=0, width=80, **environment):
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, width))
         variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
         process = subprocess.Popen(
             [*PROGRAM, *map(str, words)],
-            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=variables,
+            stdin=theirs if typed else subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+            env=variables,
         )  # fmt: skip
         os.close(theirs)
+        os.write(ours, typed.encode())
         output = b""
         try:
             while chunk := os.read(ours, 65536):

@@ -69,7 +69,7 @@ def test_options_without_an_effect_are_refused(cli, words, ignored):
 
 
 @pytest.fixture
-def shared_world(own_home):
+def shared_world():
     """Yield a world in a directory that an ordinary user can reach if the tests run as root."""
     with tempfile.TemporaryDirectory(prefix="brainsurgeon-test-") as base:
         world = World(Path(base))
@@ -444,9 +444,9 @@ def mounted_disk(directory, size):
         yield
 
 
-def large_session(conversation, turns=4, size=400_000):
+def large_session(conversation, turns=4):
     for number in range(turns):
-        conversation.turn(random.Random(number).randbytes(size // 2).hex())
+        conversation.turn(random.Random(number).randbytes(200_000).hex())
     conversation.turn("short")
     return conversation.bytes()
 

@@ -29,7 +29,7 @@ def follow(world, entry_id):
         process.communicate()
 
 
-def test_history_lists_runs_with_their_totals(world, cli, entry_id):
+def test_history_lists_runs_with_their_totals(cli, entry_id):
     """Each run has a number, command, values and estimated tokens, newest last, in 80 columns."""
     cli("restore", entry_id)
     output = cli("history").stdout.decode()
@@ -44,7 +44,7 @@ def test_history_lists_runs_with_their_totals(world, cli, entry_id):
     assert (second["command"], second["values_restored"]) == ("restore", 1)
 
 
-def test_history_is_empty_before_the_first_run(own_home, world, cli):
+def test_history_is_empty_before_the_first_run(cli):
     """Without a store there are no runs, events or counts, and `restore --run` exits 3."""
     assert cli("history").stdout == b"no run has changed anything yet\n"
     assert json_output(cli("history", "--json"))["runs"] == []
@@ -73,7 +73,7 @@ def test_restore_run_exits_1_when_a_value_has_expired(world, cli, entry_id):
     assert f"not done: {entry_id}: expired" in result.stdout.decode()
 
 
-def test_restore_run_refuses_an_unknown_run(world, cli, entry_id):
+def test_restore_run_refuses_an_unknown_run(cli, entry_id):
     """An unknown run exits 3 with one line of error. 0 and a number too large exit 2."""
     result = cli("restore", "--run", "99")
 
@@ -83,7 +83,7 @@ def test_restore_run_refuses_an_unknown_run(world, cli, entry_id):
     assert "wants the number of a run" in error_line(cli("restore", "--run", "9" * 20))
 
 
-def test_history_prints_one_line_per_event(world, cli, entry_id):
+def test_history_prints_one_line_per_event(cli, entry_id):
     """Each line of `history --events` has the event's id, kind, session and facts."""
     [line] = cli("history", "--events").stdout.decode().splitlines()
     [event] = json_output(cli("history", "--events", "--json"))["events"]
@@ -93,7 +93,7 @@ def test_history_prints_one_line_per_event(world, cli, entry_id):
     assert (event["event_id"], event["session"], event["facts"]["values"]) == (1, "main/s", 1)
 
 
-def test_history_counts_values_by_kind_and_tool(world, cli, entry_id):
+def test_history_counts_values_by_kind_and_tool(cli, entry_id):
     """`--counts` sums extracted and restored values by kind and tool, and refuses `--follow`."""
     output = cli("history", "--counts").stdout.decode()
 

@@ -2,10 +2,8 @@
 
 import json
 import os
-import pty
 import resource
 import shlex
-import subprocess
 import tomllib
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +58,7 @@ class Newcomer:
     """A home with sessions of two agents, the agents' commands, and nothing of brainsurgeon."""
 
     def __init__(self, home, tools):
-        self.home, self.tools = home, tools
+        self.home, self.tools, self.path = home, tools, f"{tools}:/usr/bin:/bin"
         self.config = home / ".config/brainsurgeon/config.toml"
         self.unit = home / ".config/systemd/user/brainsurgeon.service"
         self.page = home / ".local/share/man/man1/brainsurgeon.1"
@@ -101,23 +99,7 @@ class Newcomer:
         return path
 
     def init(self, *words, **environment):
-        path = f"{self.tools}:/usr/bin:/bin"
-        return run("init", *words, PATH=path, XDG_RUNTIME_DIR="/nowhere", **environment)
-
-    def init_on_terminal(self, *words, typed="y\n"):
-        """Run `init` on a terminal with these keystrokes; return its exit code and output."""
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            [*PROGRAM, "init", *words], stdin=theirs, stdout=theirs, stderr=theirs,
-            env={**os.environ, "PATH": f"{self.tools}:/usr/bin:/bin"},
-        ) as process:  # fmt: skip
-            os.close(theirs)
-            os.write(ours, typed.encode())
-            shown = b""
-            while chunk := _read(ours):
-                shown += chunk
-        os.close(ours)
-        return process.returncode, shown.decode()
+        return run("init", *words, PATH=self.path, XDG_RUNTIME_DIR="/nowhere", **environment)
 
     def calls(self):
         """Return the command lines of the agents and systemd that change something."""
@@ -130,13 +112,6 @@ class Newcomer:
             path: (path.read_bytes() if path.is_file() else None, path.lstat().st_mode)
             for path in sorted(self.home.rglob("*")) if path.name != "called"
         }  # fmt: skip
-
-
-def _read(descriptor):
-    try:
-        return os.read(descriptor, 10_000)
-    except OSError:  # the other end of the terminal was closed
-        return b""
 
 
 @pytest.fixture
@@ -369,7 +344,7 @@ def test_init_undo_keeps_an_earlier_marketplace(newcomer):
     assert [words[2] for words in newcomer.calls()] == ["install", "uninstall"]
 
 
-def test_plugin_files_match_the_program(newcomer):
+def test_plugin_files_match_the_program():
     """The plugin has the program's version, and its hooks and server run the program."""
     place = TOP / "deploy" / "claude-code"
     about = json.loads((place / ".claude-plugin/plugin.json").read_text())
@@ -616,12 +591,11 @@ def test_init_undo_refuses_a_damaged_record(newcomer):
     assert f"{newcomer.record}: cannot be read: it is damaged" in error_line(result)
 
 
-def test_init_asks_before_each_step_on_a_terminal(newcomer):
+def test_init_asks_before_each_step_on_a_terminal(newcomer, run_on_terminal):
     """An offer that is answered with no is not carried out."""
     newcomer.install("claude")
-    code, shown = newcomer.init_on_terminal(typed="y\nn\n")
+    shown = run_on_terminal("init", typed="y\nn\n", PATH=newcomer.path)
 
-    assert code == 0
     assert shown.count("do this?") == 2
     assert "claude mcp add --scope user brainsurgeon" in shown
     assert newcomer.config.exists()

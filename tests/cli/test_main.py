@@ -132,7 +132,7 @@ def test_help_groups_at_most_18_commands():
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_renamed_command_works_and_names_its_successor(world, entry_id, cli):
+def test_a_renamed_command_works_and_names_its_successor(entry_id, cli):
     """A former name does the same as the present command and prints that command on stderr."""
     for former, words in RENAMED.items():
         result = cli(*former.split(), *{"unpin": ("nothing",)}.get(former, ()))
@@ -147,7 +147,7 @@ def test_a_renamed_command_works_and_names_its_successor(world, entry_id, cli):
         assert f"`{former[0]}` is now `" in before.stderr.decode()
 
 
-def test_scan_deletes_expired_values_once_in_six_hours(world, entry_id, cli):
+def test_scan_deletes_expired_values_once_in_six_hours(entry_id, cli):
     """The first `scan` runs retention as well; another one within six hours does not."""
     first = json_output(cli("scan", "--json"))
     second = json_output(cli("scan", "--once", "--json"))

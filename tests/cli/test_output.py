@@ -217,7 +217,7 @@ def test_counts_of_one_use_the_singular(world, conversation, cli):
     assert re.search(r"\(\d+ % more\)", grown.stdout.decode()), text
 
 
-def test_restore_names_the_restored_value(world, conversation, entry_id, cli):
+def test_restore_names_the_restored_value(world, entry_id, cli):
     """`restore` names session, entry and key; repeated, it says that the value is restored."""
     result = cli("restore", f"[[extracted-{entry_id}]]")
     second = cli("restore", entry_id)
@@ -366,7 +366,7 @@ def test_a_session_is_found_by_path_id_prefix_and_key(world, conversation, cli):
         assert result.returncode == others[name], name
 
 
-def test_control_characters_in_names_are_escaped(world, conversation, cli):
+def test_control_characters_in_names_are_escaped(world, conversation):
     """Control characters in file names, tools, keys and ids reach no output unescaped."""
     hostile = "evil\x1b[31m\x07\r"
     conversation.turn("y" * 2000, hostile, ident=hostile, arguments={hostile: "x" * 2000})
@@ -400,14 +400,14 @@ def test_an_entry_id_that_is_not_utf8_exits_3(world, conversation, cli):
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
     world.scan(keep_recent=0)
-    call, odd = program_for(world), os.fsdecode(b"a\xff")
+    odd = os.fsdecode(b"a\xff")
     for words in (("show", odd), ("restore", odd), ("show", odd, "--json")):
-        result = call(*words)
+        result = cli(*words)
         assert result.returncode == 3, result.stderr
         assert b"unexpected" not in result.stderr
 
 
-def test_lone_surrogates_in_names_stop_no_command(world, conversation, cli):
+def test_lone_surrogates_in_names_stop_no_command(world, conversation):
     """A tool name or key with a lone surrogate, as truncation leaves it, stops no command."""
     ident = conversation.turn(
         "y" * 2000, "T", details={"K": "z" * 2000}, arguments={"K": "x" * 2000}
@@ -486,7 +486,7 @@ def test_sessions_filters_by_agent_and_state_and_sorts(world, entry_id, conversa
     assert results[commands["unknown"]].returncode == 2
 
 
-def test_evidence_prints_an_index_and_a_bounded_text(world, cli, entry_id):
+def test_evidence_prints_an_index_and_a_bounded_text(cli, entry_id):
     """After an index of calls, the text between the markers keeps to `--budget` bytes."""
     result = cli("evidence", "main/s", "--budget", "1500")
     index, _, rest = result.stdout.decode().partition("--- evidence ---\n")

@@ -77,7 +77,7 @@ def test_a_full_output_device_exits_1_with_one_line(shell, world, conversation, 
 
 
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
-def test_closed_streams_do_not_stop_a_scan(shell, world, many_sessions, closed):
+def test_closed_streams_do_not_stop_a_scan(shell, many_sessions, closed):
     """With closed streams a scan completes, and its database gets no stream's descriptor."""
     result = shell(f"$B scan --once $C {closed}")
     doctor = shell("$B doctor $C")
@@ -87,7 +87,7 @@ def test_closed_streams_do_not_stop_a_scan(shell, world, many_sessions, closed):
     assert doctor.returncode == 0, doctor.stdout
 
 
-def test_init_asks_nothing_if_stdin_is_closed(own_home, shell):
+def test_init_asks_nothing_if_stdin_is_closed(shell):
     """`init` with a closed standard input does nothing, exits 2 and names `--yes`."""
     result = shell("$B init 0<&-")
 

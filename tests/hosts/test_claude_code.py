@@ -55,8 +55,8 @@ def write_record(home, pid, **fields):
     return path
 
 
-def presence_on(home, session=SESSION, abandoned=HOUR):
-    return presence(Location(str(home), "-w", session), time.time(), abandoned)
+def presence_on(home, session=SESSION):
+    return presence(Location(str(home), "-w", session), time.time(), HOUR)
 
 
 def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):

@@ -49,8 +49,8 @@ class Place:
         text = json.dumps({"agent:main:main": entry})
         (self.path / "sessions.json").write_text(text)
 
-    def busy_reason(self, abandoned=HOUR):
-        return openclaw.signs(self.descriptor, NAME, lambda: LATER, abandoned).read()
+    def busy_reason(self):
+        return openclaw.signs(self.descriptor, NAME, lambda: LATER, HOUR).read()
 
 
 def new_lock(pid, start=None):

@@ -7,6 +7,7 @@ import pytest
 from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.sessions.discovery import Root, discover_at, open_session
 from brainsurgeon.store import open_store
+from building.file_moves import exchange_names
 
 
 @pytest.fixture
@@ -25,8 +26,8 @@ def store(tmp_path):
 def write_session(root):
     """Return a function that writes a session and returns its path."""
 
-    def writing(name, identity, agent="main"):
-        path = root / agent / "sessions" / f"{name}.jsonl"
+    def writing(name, identity):
+        path = root / "main" / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         header = {"type": "session", "version": 3, "id": identity, "timestamp": "", "cwd": "/"}
         entry = {"type": "message", "id": "0000000a", "message": {"role": "user", "content": "x"}}
@@ -46,13 +47,6 @@ def open_as_scan(store, root):
             return action(store, session)
 
     return looking
-
-
-def exchange_names(first, second):
-    between = first.with_name("between")
-    first.rename(between)
-    second.rename(first)
-    between.rename(second)
 
 
 def test_find_record_creates_no_record(store, write_session, open_as_scan):
@@ -75,7 +69,7 @@ def test_records_follow_exchanged_files(write_session, open_as_scan, first):
     """Whichever of two exchanged files is opened first, both keep their records."""
     paths = {"a": write_session("a", "one"), "b": write_session("b", "two")}
     rows = {name: open_as_scan(path).id for name, path in paths.items()}
-    exchange_names(paths["a"], paths["b"])
+    exchange_names({}, paths["a"], paths["b"])
     second = "b" if first == "a" else "a"
 
     searched = {name: open_as_scan(paths[name], find_record).id for name in (first, second)}

@@ -18,11 +18,11 @@ def write_calling_session(world, *lines, name="s.jsonl", age=5):
     return world.put(name, b"".join(dump(line) for line in lines), age=age)
 
 
-def session_meant(world, call=CALL, **settings):
+def session_meant(world, **settings):
     """Return the name of the session meant by a call without one, or None."""
     try:
         session = session_for(
-            world.settings(**settings), world.no_store, Caller(Scope("main"), call, time.time), None
+            world.settings(**settings), world.no_store, Caller(Scope("main"), CALL, time.time), None
         )
     except UnnamedError:
         return None

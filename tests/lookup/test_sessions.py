@@ -2,12 +2,11 @@
 
 import os
 import sys
-import time
 
 import pytest
 
 from brainsurgeon.lookup.sessions import all_sessions
-from building.file_moves import generic_log, with_own_id
+from building.file_moves import generic_log, with_own_id, write_old_session
 from building.world import dump
 
 _openings, _counting = [], []
@@ -29,13 +28,6 @@ def in_own_directory(world, number):
     return world.root / f"agent{number}" / "sessions" / "log.jsonl"
 
 
-def write(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    os.utime(path, (time.time() - 86_400,) * 2)
-    return path
-
-
 def count_openings(work):
     _openings.clear()
     _counting.append(True)
@@ -49,7 +41,7 @@ def count_openings(work):
 def openings_per_log(world, place, first, last):
     """Write logs with these numbers; return how often each is opened in a run."""
     paths = [
-        write(place(world, number), generic_log(f"secret {number}"))
+        write_old_session(place(world, number), generic_log(f"secret {number}"))[0]
         for number in range(first, last)
     ]
     openings = count_openings(world.scan)
@@ -76,7 +68,7 @@ def test_a_grown_log_is_opened_no_more_among_many(world, place):
         for number in range(last):
             path, more = place(world, number), {"type": "message", "__id": f"more-{last}"}
             more.update(role="assistant", content="yes.")
-            write(path, path.read_bytes() + dump(more))
+            write_old_session(path, path.read_bytes() + dump(more))
         openings.append(count_openings(world.scan) / last)
 
     assert openings[1] <= openings[0]
@@ -85,7 +77,7 @@ def test_a_grown_log_is_opened_no_more_among_many(world, place):
 def test_new_logs_after_deleted_ones_are_opened_few_times(world):
     """Deleted logs may be any new log, but comparing them opens no log more often."""
     for number in range(20):
-        write(in_shared_directory(world, number), generic_log(f"secret {number}"))
+        write_old_session(in_shared_directory(world, number), generic_log(f"secret {number}"))
     world.scan()
     for number in range(20):
         in_shared_directory(world, number).unlink()
@@ -98,12 +90,12 @@ def test_new_logs_after_deleted_ones_are_opened_few_times(world):
 def test_a_restored_session_moved_by_copy_keeps_its_record(world):
     """Without placeholders and with another inode, a session is recognised by its own id."""
     paths = [
-        write(in_shared_directory(world, number), with_own_id(f"secret {number}"))
+        write_old_session(in_shared_directory(world, number), with_own_id(f"secret {number}"))[0]
         for number in range(3)
     ]
     world.scan()
     world.restore_all(pristine=True)
-    moved = write(paths[1].with_name("moved.jsonl"), paths[1].read_bytes())
+    moved, _ = write_old_session(paths[1].with_name("moved.jsonl"), paths[1].read_bytes())
     recorded = [
         session.id for session in world.store.sessions.all() if session.path == str(paths[1])
     ]
@@ -124,7 +116,7 @@ def sessions_at(world, path):
 
 def test_a_hard_link_is_listed_beside_its_session(world):
     """A session stays listed at its recorded path when another directory links to it."""
-    path = write(world.root / "main" / "sessions" / "log.jsonl", with_own_id("secret"))
+    path, _ = write_old_session(world.directory / "log.jsonl", with_own_id("secret"))
     world.scan()
     other = world.root / "again" / "sessions" / "log.jsonl"
     other.parent.mkdir(parents=True)

@@ -2,13 +2,13 @@
 
 import json
 import os
-import sqlite3
 import time
 
 import pytest
 
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.render import formatting
+from building.claw import migrate
 from building.mcp_agent import (
     OTHER,
     SESSION,
@@ -377,12 +377,7 @@ def test_entry_may_have_quotes_or_spaces_around_it(agent, entry):
 
 def test_values_of_a_migrated_agent_are_shown(agent):
     """After an agent moved to SQLite, values of its deleted session file are listed and shown."""
-    database = agent.path.parent.parent / "agent" / "openclaw-agent.sqlite"
-    database.parent.mkdir()
-    with sqlite3.connect(database) as connection:
-        connection.execute("CREATE TABLE transcript_events (x)")
-        connection.execute("INSERT INTO transcript_events VALUES (1)")
-    connection.close()
+    migrate(agent.path.parent.parent)
     agent.path.unlink()
 
     listed = agent.answer(action="get_context", session=SESSION)

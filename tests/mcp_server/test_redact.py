@@ -264,7 +264,7 @@ def test_answer_about_a_restored_value_is_redacted(world, agent):
     assert open_requests(world) == []
 
 
-def test_answer_in_the_result_of_another_tool_is_redacted(world, agent):
+def test_answer_in_the_result_of_another_tool_is_redacted(agent):
     """The answer in a result of another tool is redacted, and the arguments of its call stay."""
     poll = {"action": "poll", "sessionId": "brisk-otter"}
     position = append_open_call(agent, poll, name="process")

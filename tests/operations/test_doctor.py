@@ -16,6 +16,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.retire import StaysError
 from brainsurgeon.store import database as opening
+from building.claw import migrate
 from building.world import Conversation
 
 STRAY = ".brainsurgeon-0123456789abcdef.tmp"
@@ -330,11 +331,7 @@ def test_doctor_warns_of_a_root_without_leases(pruned, doctor, monkeypatch):
 
 def test_doctor_notes_an_agent_that_moved_to_sqlite(pruned, doctor):
     """The agent's session files are no longer written by it."""
-    place = pruned.directory.parent / "agent"
-    place.mkdir()
-    with closing(sqlite3.connect(place / "openclaw-agent.sqlite", isolation_level=None)) as claw:
-        claw.execute("CREATE TABLE transcript_events (id INTEGER)")
-        claw.execute("INSERT INTO transcript_events VALUES (1)")
+    migrate(pruned.directory.parent)
     moved = "main: its sessions are in SQLite now"
     check(doctor(), 0, "note", moved, "the agent no longer uses its files")
 

@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import secrets
-import sqlite3
 import sys
 import time
 from contextlib import closing
@@ -32,6 +31,7 @@ from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_arc
 from brainsurgeon.sessions.reading import CHUNK
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE, Expiry
+from building.claw import migrate
 from building.processes import program_for
 from building.store_rows import count_rows, removal, store_extraction, store_session
 from building.world import Conversation, file_states, fork
@@ -496,11 +496,7 @@ def test_retention_holds_values_beside_an_unreadable_database(world, other_sessi
     path, ident = prune(world)
     run(world)
     path.unlink()
-    database = world.root / "main" / "agent" / "openclaw-agent.sqlite"
-    database.parent.mkdir()
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("CREATE TABLE transcript_events (session TEXT)")
-        connection.execute("INSERT INTO transcript_events VALUES ('s')")
+    migrate(world.root / "main")
 
     assert run_daily(world, 32) == 0
     assert "not the database of an OpenClaw agent" in run(world).held_back[str(world.root)]

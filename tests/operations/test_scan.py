@@ -3,9 +3,7 @@
 import itertools
 import json
 import os
-import sqlite3
 import time
-from contextlib import closing
 
 import pytest
 
@@ -17,6 +15,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import document
 from brainsurgeon.render.runs import report_json
 from brainsurgeon.sessions import exchange, leases
+from building.claw import migrate
 from building.version_diff import parse, replaced_values
 from building.world import (
     LONG_AGO,
@@ -222,11 +221,7 @@ def test_scan_defers_an_open_turn_until_it_is_abandoned(world, conversation, clo
 
 def test_scan_skips_session_files_of_a_migrated_agent(world, session):
     """Files of an agent with a database are skipped with the reason, until the database is gone."""
-    path = world.root / "main" / "agent" / "openclaw-agent.sqlite"
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE transcript_events (id INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO transcript_events DEFAULT VALUES")
+    path = migrate(world.root / "main")
     before = file_states(world.root)
     report = world.scan()
 

@@ -35,9 +35,9 @@ def measured(data, *extractions):
         return measure(lines, form, form.survey(lines, 3), Records(tuple(extractions), own=1))
 
 
-def calls_on_a_line(number, rate=0.3, fixed=1000):
+def calls_on_a_line(number, rate=0.3):
     """Return calls on a line, a thousand characters apart."""
-    return [Sample(Sent(1000 * n), round(fixed + rate * 1000 * n)) for n in range(1, number + 1)]
+    return [Sample(Sent(1000 * n), round(1000 + rate * 1000 * n)) for n in range(1, number + 1)]
 
 
 def claw(*messages):

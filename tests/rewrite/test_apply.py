@@ -13,9 +13,9 @@ from building.processes import wait_until
 from building.world import dump, open_rewrites
 
 
-def idle_session(world, conversation, name="one.jsonl"):
+def idle_session(world, conversation):
     conversation.turn("x" * 4000)
-    return world.put(name, conversation.bytes())
+    return world.put("one.jsonl", conversation.bytes())
 
 
 def test_session_with_a_hard_link_is_skipped(world, conversation):

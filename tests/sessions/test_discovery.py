@@ -3,9 +3,7 @@
 import ast
 import os
 import shutil
-import sqlite3
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,11 @@ from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.exchange import TEMPORARY
+from building.claw import migrate
 from building.processes import OtherProcess
+from building.world import NOBODY
 
 SESSION = b'{"type":"session","version":3,"id":"a"}\n'
-NOBODY = 65534
 UUID = "11111111-0000-4000-8000-000000000001"
 
 
@@ -349,11 +348,7 @@ def test_migrated_agent_is_skipped_for_a_root_at_any_height(world, conversation,
     """Files of an agent that moved to SQLite are left as they are, also if the root is inside."""
     conversation.turn("x" * 4000)
     path = world.put("one.jsonl", conversation.bytes())
-    (world.root / "main" / "agent").mkdir()
-    place = world.root / "main" / "agent" / "openclaw-agent.sqlite"
-    with closing(sqlite3.connect(place)) as database, database:
-        database.execute("CREATE TABLE transcript_events (id)")
-        database.execute("INSERT INTO transcript_events VALUES (1)")
+    migrate(world.root / "main")
     report = world.scan(keep_recent=0, roots=[{"path": str(world.root / below)}])
 
     assert [session.outcome for session in report.sessions] == ["skipped"]

@@ -28,12 +28,12 @@ from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, 
 from building import claw_agent
 from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection
 from building.edits import ByteEdit, no_record
+from building.world import NOBODY
 
 PLACEHOLDER = b'"[[extracted-x]]"'
-NOBODY = 65534
 
 
-def edits_of(session, largest=1000):
+def edits_of(session):
     """Return edits that replace the text of every large tool result."""
     edits = []
     for line in session.lines:
@@ -42,7 +42,7 @@ def edits_of(session, largest=1000):
             continue
         token = json.dumps(message["content"][0]["text"], ensure_ascii=False).encode()
         at = line.raw.find(token)
-        if len(token) > largest and at >= 0:
+        if len(token) > 1000 and at >= 0:
             edits.append(ByteEdit(line.offset + at, line.offset + at + len(token), PLACEHOLDER))
     return edits
 
@@ -61,9 +61,9 @@ def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
         )  # fmt: skip
 
 
-def open_and_plan(claw, session=GATEWAY):
+def open_and_plan(claw):
     """Open a session and plan edits of its large results; return the closed session and edits."""
-    with open_rows(claw.session(session)) as opened:
+    with open_rows(claw.session(GATEWAY)) as opened:
         compressing = opened.schema.compressing
         return opened, [
             rewritten(

@@ -9,13 +9,13 @@ from brainsurgeon.model.sessions import Fingerprint, SessionFile
 
 @pytest.fixture
 def create_file(tmp_path):
-    def create(name="a", agent="main"):
-        home = tmp_path / "agents" / agent
+    def create(name="a"):
+        home = tmp_path / "agents" / "main"
         path = home / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         return SessionFile(
-            str(home.parent), str(path.parent), path.name, agent, str(home), "auto",
+            str(home.parent), str(path.parent), path.name, "main", str(home), "auto",
             Fingerprint.of(path.stat()),
         )  # fmt: skip
 
