@@ -23,6 +23,11 @@ DAY_BEFORE = int(LATER - 86_400) * 1000
 GATEWAY, COMPACTED, RESET, REWOUND, KILLED, LOCAL = (
     f"00000000-0000-4000-8000-00000000000{number}" for number in range(1, 7)
 )
+# A turn of the gateway's session waits for its context engine since a time (milliseconds).
+WAITS_FOR_ENGINE = (
+    "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
+    f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', %d)"
+)
 WINDOW_AFTER_REWIND = "0731b86b-a991-4066-bbc0-5a2a61f301a9"
 FORK = "12c93316-15b9-4714-a32b-36b5323d68e1"
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from brainsurgeon import config
@@ -224,6 +224,14 @@ def set_mtime(path, moment):
 def append(path, entries):
     with open(path, "ab") as file:
         file.write(b"".join(map(dump, entries)))
+
+
+@contextmanager
+def appending(path, conversation):
+    """Append to a session what is added to its conversation meanwhile."""
+    before = len(conversation.lines)
+    yield
+    append(path, conversation.lines[before:])
 
 
 def pin(world, entry, value, session=None):

@@ -25,7 +25,7 @@ from building.turns import (
     folding,
     text_blocks,
 )
-from building.world import SAMPLES, Conversation, append, copy_tree, dump, sql
+from building.world import SAMPLES, Conversation, appending, copy_tree, dump, sql
 
 # Turns are archived, and no single value is extracted.
 ARCHIVE_ONLY = {"archive": {"enabled": True}, "trigger_types": []}
@@ -396,9 +396,8 @@ def test_an_appended_session_is_read_whole_for_an_archive(world, requested):
     on = {} if requested else {"archive": {"enabled": True, "keep_turns": 6}}
     world.scan(**on, trigger_types=[])
     world.scan(**on, trigger_types=[])
-    since = len(talk.lines)
-    add_long_turn(talk, calls=1, text="w" * 60_000)
-    append(path, talk.lines[since:])
+    with appending(path, talk):
+        add_long_turn(talk, calls=1, text="w" * 60_000)
     if requested:
         assert archive_now(world, (1, 1), quiet_seconds=10**6).pending
     os.utime(path, (1, 1))

@@ -6,7 +6,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.operations.sessions import context
 from building.cached_conversation import FIXED, CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
-from building.world import append, entry_text, kept_reasons, pin
+from building.world import appending, entry_text, kept_reasons, pin
 
 MINUTE = 60
 LARGE_WINDOW = {"*": 2_000_000}
@@ -123,11 +123,11 @@ def test_an_earlier_extraction_ends_the_cached_prefix(world, clock, path, kept_c
     world.put("s.jsonl", talk.bytes(), age=MINUTE)
     assert world.scan(when="always").values_extracted == 1
 
-    before, talk.at = len(talk.lines), clock.now + 1
-    for _ in range(2):
-        talk.user()
-        talk.assistant()
-    append(path, talk.lines[before:])
+    talk.at = clock.now + 1
+    with appending(path, talk):
+        for _ in range(2):
+            talk.user()
+            talk.assistant()
     clock.now += 2 * MINUTE
     assert world.scan().values_extracted == (kept_chars == 100)
 
@@ -227,9 +227,9 @@ def test_a_large_warm_session_is_read_from_its_resume_point(world, clock, path):
     resume = world.store.resumes.at(str(path))
     assert resume.offset > 20 * 20_000
 
-    talk.user()
-    talk.assistant()
-    append(path, talk.lines[-2:])
+    with appending(path, talk):
+        talk.user()
+        talk.assistant()
     clock.now += 2
     assert outcome(world.scan(windows=LARGE_WINDOW))[0] == "deferred"
     clock.now += 300

@@ -21,7 +21,7 @@ from brainsurgeon.store import open_store
 from building.cached_conversation import CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import ClawWorld
-from building.world import SAMPLES, Conversation, append, fork, sql
+from building.world import SAMPLES, Conversation, appending, fork, sql
 
 PRICE = {"input": 4, "cache_read": 0.2, "cache_write": 5, "output": 20}
 USAGE = {"input_tokens": 1_000, "output_tokens": 100, "cache_read_input_tokens": 0,
@@ -140,16 +140,15 @@ def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
     for output in (1, 40, 100):
         talk.assistant(message="msg_a", requestId="req_a")
         talk.lines[-1]["message"]["usage"] = USAGE | {"output_tokens": output}
-    session = "11111111-1111-4111-8111-111111111111"
-    path = world.put(f"{session}.jsonl", talk.bytes())
+    path = world.put(f"{SESSION}.jsonl", talk.bytes())
     for message in ("msg_a", "msg_b"):
         side.user("sub work")
         side.assistant(message=message, requestId=message.replace("msg", "req"))
         side.lines[-1]["message"]["usage"] = USAGE
-    inner = path.parent / session / "subagents"
+    inner = path.parent / SESSION / "subagents"
     inner.mkdir(parents=True)
     (inner / "agent-1.jsonl").write_bytes(side.bytes())
-    costs = cost(world, session, prices={"*": PRICE})
+    costs = cost(world, SESSION, prices={"*": PRICE})
     world.close()
 
     [model] = costs.models
@@ -227,11 +226,10 @@ def test_status_sums_calls_once_over_scans_and_forks(world):
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     assert total(world) == (1, 0.5)
-    before = len(talk.lines)
-    talk.user()
-    spend(talk, 0.25)
-    spend(talk, 0.0, "house-1")
-    append(path, talk.lines[before:])
+    with appending(path, talk):
+        talk.user()
+        spend(talk, 0.25)
+        spend(talk, 0.0, "house-1")
     fork(path, "22222222-0000-4000-8000-000000000002")
     for _ in range(2):
         world.scan()
@@ -254,11 +252,10 @@ def test_a_scan_of_the_tail_counts_only_new_calls(world):
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     assert world.store.resumes.at(str(path))
-    before = len(talk.lines)
-    talk.user()
-    for _ in range(3):
-        spend(talk, 0.25)
-    append(path, talk.lines[before:])
+    with appending(path, talk):
+        talk.user()
+        for _ in range(3):
+            spend(talk, 0.25)
     world.scan()
 
     assert total(world) == (603, 300.75)
@@ -277,9 +274,8 @@ def test_calls_counted_by_two_processes_count_once(world):
                 store.spending.flush()
         assert total(world) == (1, 0.5)
 
-        before = len(talk.lines)
-        spend(talk, 0.25)
-        append(path, talk.lines[before:])
+        with appending(path, talk):
+            spend(talk, 0.25)
         with open_file(world, path) as session:
             count_calls(other, session)
         with other.transaction():
@@ -310,18 +306,14 @@ def test_a_stopped_count_starts_again(world):
 def test_calls_before_a_message_in_several_lines_count(tmp_path):
     """Claude Code writes a message in several lines; the calls before it are counted."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
-    path = None
+    path = world.put(f"{SESSION}.jsonl", b"")
     for begin in (0, 3):
-        before = len(talk.lines)
-        for number in range(begin, begin + 3):
-            talk.user()
-            for _ in range(3):
-                talk.assistant(message=f"msg_{number}", requestId="req")
-                talk.lines[-1]["message"]["usage"] = USAGE
-        if path is None:
-            path = world.put("11111111-1111-4111-8111-111111111111.jsonl", talk.bytes())
-        else:
-            append(path, talk.lines[before:])
+        with appending(path, talk):
+            for number in range(begin, begin + 3):
+                talk.user()
+                for _ in range(3):
+                    talk.assistant(message=f"msg_{number}", requestId="req")
+                    talk.lines[-1]["message"]["usage"] = USAGE
         world.scan()
 
     assert total(world, prices={"*": PRICE}) == (6, pytest.approx(6 * 0.006))

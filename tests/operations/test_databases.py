@@ -36,6 +36,7 @@ from building.claw import (
     LOCAL,
     REWOUND,
     VERSIONS,
+    WAITS_FOR_ENGINE,
     WINDOW_AFTER_REWIND,
     WRITTEN,
     Claw,
@@ -205,10 +206,7 @@ class TestScanning:
 
     def test_a_deferred_session_is_checked_after_a_change(self, world):
         """A session that only its agent can release is checked again when its database changed."""
-        world.claw.sql(
-            "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
-            " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
-        )  # fmt: skip
+        world.claw.sql(WAITS_FOR_ENGINE % 1)
         assert "a turn waits for its context engine, stuck" in world.outcome(GATEWAY)[1]
         world.scan()
         assert world.scan().files_unchanged == 8
@@ -259,8 +257,7 @@ SIGNS = {
                     f" updated_at = {DAY_BEFORE}"),
         "claimed by the run abcdefgh for 24 h; a restart of OpenClaw ends the claim"),
     "a stuck outbox row": (
-        ("INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
-         f" payload_json, created_at) VALUES ('a', 'e', '{GATEWAY}', '{{}}', {DAY_BEFORE})"),
+        WAITS_FOR_ENGINE % DAY_BEFORE,
         "a turn waits for its context engine, stuck for 24 h; only OpenClaw can settle it"),
     "a doctor at work": (
         ("INSERT INTO state_leases (scope, lease_key, owner, expires_at, created_at, updated_at)"
@@ -500,13 +497,6 @@ class TestRequests:
         world.restore_all(pristine=True)
         assert world.claw.columns(GATEWAY) == before
 
-    def test_a_pin_in_a_database_in_use_is_to_be_tried_again(self, world, monkeypatch):
-        """An entry is not called missing if its database changed while it was searched."""
-        ident = _results(world)[0]
-        _change_while_read(world, monkeypatch)
-        with pytest.raises(BusyError, match="try again"):
-            pin(world, ident, False, GATEWAY)
-
     def test_a_database_in_use_stops_no_other_session(self, world, conversation, monkeypatch):
         """If a database changes while it is read, search and estimate handle the other agents."""
         conversation.user("a needle")
@@ -537,9 +527,10 @@ class TestRequests:
     @pytest.mark.parametrize("read", [
         lambda world: search(world.settings(), world.store, "a needle", GATEWAY),
         lambda world: estimate(world.settings(), world.store, (GATEWAY,), LATER),
-    ], ids=["search", "estimate"])  # fmt: skip
+        lambda world: pin(world, _results(world)[0], False, GATEWAY),
+    ], ids=["search", "estimate", "pin"])  # fmt: skip
     def test_a_named_session_in_use_is_to_be_tried_again(self, world, monkeypatch, read):
-        """If it changes while it is read, a named session is not called empty."""
+        """If it changes while it is read, it is not called empty, nor is its entry missing."""
         _change_while_read(world, monkeypatch)
         with pytest.raises(BusyError, match="try again"):
             read(world)

@@ -10,7 +10,7 @@ from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.evidence import LAST
 from brainsurgeon.render import turns as render
-from building.claude import ClaudeConversation, ClaudeWorld
+from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.turns import ARCHIVE_ON, add_long_turn
 from building.world import Conversation, dump
@@ -109,7 +109,7 @@ def test_evidence_works_for_databases_and_claude_code(tmp_path):
     claw.scan()
     talk = ClaudeConversation(side=True)
     talk.turn(FAILED)
-    directory = claude.project / "11111111-1111-4111-8111-111111111111" / "subagents"
+    directory = claude.project / SESSION / "subagents"
     directory.mkdir(parents=True)
     (directory / "agent-1.jsonl").write_bytes(talk.bytes())
     report = evidence(claude, "agent-1")

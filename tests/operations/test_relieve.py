@@ -20,7 +20,7 @@ from brainsurgeon.render.runs import event_text
 from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
-from building.claw import GATEWAY, LATER, ClawWorld
+from building.claw import GATEWAY, LATER, WAITS_FOR_ENGINE, ClawWorld
 from building.turns import active_branch, add_long_turn, branch_roles, text_blocks
 from building.world import SAMPLES, Conversation, entry_text, pin
 
@@ -720,10 +720,7 @@ def test_relieve_in_a_database_is_restored_byte_for_byte(claw):
 
 def test_relieve_request_waits_for_a_busy_database(claw):
     """Scans that leave a database unread keep its pending request until one carries it out."""
-    claw.claw.sql(
-        "INSERT INTO context_engine_turn_outbox (advancement_key, engine_id, session_id,"
-        " payload_json, created_at) VALUES ('a', 'e', ?, '{}', 1)", (GATEWAY,),
-    )  # fmt: skip
+    claw.claw.sql(WAITS_FOR_ENGINE % 1)
     wanted = Wanted(context(claw.settings(), claw.store, GATEWAY, LATER).full.load // 2)
     assert relieve(claw.settings(), claw.store, GATEWAY, wanted, clock=claw.clock).pending
     for _ in range(4):

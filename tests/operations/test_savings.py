@@ -8,7 +8,7 @@ from brainsurgeon.render import runs as render
 from brainsurgeon.render.estimate import saved_so_far
 from brainsurgeon.store import scan_memory
 from building.cached_conversation import CachedConversation
-from building.world import append, set_mtime
+from building.world import append, appending, set_mtime
 
 
 def total_savings(world):
@@ -29,14 +29,13 @@ def talk(world, clock):
 
 def call_and_scan(world, path, talk, clock, read, tokens, **settings):
     """Append a call with a number of cached and of all input tokens a minute later, and scan."""
-    before = len(talk.lines)
     clock.now += 60
     talk.at = clock.now
-    talk.user()
-    talk.assistant()
-    usage = {"input": 0, "output": 1, "cacheRead": read, "cacheWrite": tokens - read}
-    talk.lines[-1]["message"]["usage"] = usage
-    append(path, talk.lines[before:])
+    with appending(path, talk):
+        talk.user()
+        talk.assistant()
+        usage = {"input": 0, "output": 1, "cacheRead": read, "cacheWrite": tokens - read}
+        talk.lines[-1]["message"]["usage"] = usage
     set_mtime(path, clock.now)
     clock.now += 60
     world.scan(**settings)

@@ -66,12 +66,6 @@ def scan_deferred(world, **settings):
 
 
 @pytest.fixture
-def clock(world):
-    world.clock = Clock()
-    return world.clock
-
-
-@pytest.fixture
 def session(world, conversation):
     """Write an idle session whose first tool result is old, and return the id of that result."""
     ident = conversation.turn()
@@ -469,7 +463,6 @@ def test_scan_reads_unchanged_files_again_under_other_rules(world, session):
 
 def test_scan_reads_an_unchanged_file_after_a_protection(world, session, clock):
     """At the end of its protection an entry of an unchanged file is extracted again."""
-    clock.now = int(clock.now)
     path = world.directory / "s.jsonl"
     world.scan()
     world.restore(session)

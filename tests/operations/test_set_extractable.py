@@ -363,17 +363,22 @@ def test_restore_fails_for_a_duplicate_restored_field(world, conversation, ident
     assert path.read_bytes() == data
 
 
-def test_entries_without_ids_have_separate_fields(world, path):
-    """Two entries named by their positions get a field each, and both fields are removed again."""
+def prune_without_ids(world, *values):
+    """Write and prune a session whose entries with these values have no ids; return its bytes."""
     lines = [
         {"type": "tool_result", "__id": "first", "output": "short"},
-        {"type": "tool_result", "output": "x" * 2000},
-        {"type": "tool_result", "output": "y" * 2000},
+        *({"type": "tool_result", "output": value} for value in values),
         *({"type": "message", "role": "assistant", "content": "ok"} for _ in range(4)),
     ]
     original = b"".join(map(dump, lines))
     world.put("s.jsonl", original)
     world.scan()
+    return original
+
+
+def test_entries_without_ids_have_separate_fields(world, path):
+    """Two entries named by their positions get a field each, and both fields are removed again."""
+    original = prune_without_ids(world, "x" * 2000, "y" * 2000)
     [restored] = world.restore_all()
     [undone] = world.restore_all(pristine=True)
 
@@ -386,14 +391,7 @@ def test_entries_without_ids_have_separate_fields(world, path):
 
 def test_entry_without_an_id_keeps_its_name_through_edits(world, path, clock):
     """An entry named by its position is pinned, restored and undone under the same name."""
-    lines = [
-        {"type": "tool_result", "__id": "first", "output": "short"},
-        {"type": "tool_result", "output": "x" * 2000},
-        *({"type": "message", "role": "assistant", "content": "ok"} for _ in range(4)),
-    ]
-    original = b"".join(map(dump, lines))
-    world.put("s.jsonl", original)
-    world.scan()
+    original = prune_without_ids(world, "x" * 2000)
     placeholder = json.loads(path.read_bytes().splitlines()[1])["output"]
     world.restore(placeholder)
     pin(world, placeholder, False)

@@ -8,10 +8,10 @@ import pytest
 
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
 from building.cached_conversation import CachedConversation
-from building.claude import ClaudeConversation, ClaudeWorld
+from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
 from building.processes import program_for
-from building.world import Conversation, append, dump
+from building.world import Conversation, append, appending, dump
 
 CALL_NUMBERS = itertools.count()
 
@@ -145,10 +145,9 @@ def test_scan_of_the_tail_finds_a_repetition(world):
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     assert world.store.resumes.at(str(path))
-    before = len(talk.lines)
-    talk.user()
-    repeat_call(talk, 5).assistant("I give up.")
-    append(path, talk.lines[before:])
+    with appending(path, talk):
+        talk.user()
+        repeat_call(talk, 5).assistant("I give up.")
     world.scan()
 
     assert len(signals(world)) == 1
@@ -162,7 +161,7 @@ def test_signals_of_claude_code_and_database_sessions(tmp_path):
     for number in range(5):
         talk.call(f"toolu_{number}", arguments={"command": "make"})
         talk.result("it failed", f"toolu_{number}")
-    path = claude.put("11111111-1111-4111-8111-111111111111.jsonl", talk.bytes(), age=0)
+    path = claude.put(f"{SESSION}.jsonl", talk.bytes(), age=0)
     find_signals(claude.settings(), claude.store, str(path), claude.clock())
     settings = claw.settings(signals={"repeat_threshold": 1})
     find_signals(settings, claw.store, str(claw.claw.path), claw.clock())
@@ -266,9 +265,8 @@ def test_cost_of_a_turn_includes_calls_before_the_tail(world):
     world.scan(signals=ceiling)
     assert world.store.resumes.at(str(path))
     for dollars in (1, 3):
-        before = len(talk.lines)
-        add_paid_call(talk, dollars).assistant("so far")
-        append(path, talk.lines[before:])
+        with appending(path, talk):
+            add_paid_call(talk, dollars).assistant("so far")
         world.scan(signals=ceiling)
 
     assert [signal["cost_dollars"] for signal in signals(world)] == [2.5]
@@ -277,14 +275,13 @@ def test_cost_of_a_turn_includes_calls_before_the_tail(world):
 def test_cost_of_an_unfinished_message_is_not_recorded(tmp_path):
     """A message written in two parts is recorded once, with its final number of tokens."""
     world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
-    name = "11111111-1111-4111-8111-111111111111.jsonl"
     price = {"input": 1, "cache_read": 1, "cache_write": 1, "output": 1}
     keys = {"prices": {"*": price}, "signals": {"max_session_cost_usd": 99}}
     talk.user()
     for output in (3, 50):
         talk.assistant(message="msg_a", requestId="req_a")
         talk.lines[-1]["message"]["usage"] = {"input_tokens": 1, "output_tokens": output}
-        path = world.put(name, talk.bytes(), age=0 if output == 3 else 7200)
+        path = world.put(f"{SESSION}.jsonl", talk.bytes(), age=0 if output == 3 else 7200)
         find_signals(world.settings(**keys), world.store, str(path), world.clock())
     world.scan(**keys)
 

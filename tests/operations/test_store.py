@@ -290,31 +290,26 @@ def truncate(path):
     os.truncate(path, os.stat(path).st_size - opening.PAGE)
 
 
-def set_newer_version(path):
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+def changing(statement):
+    """Return a function that changes a database by a statement."""
 
+    def change(path):
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(statement)
 
-def set_older_version(path):
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("PRAGMA user_version = 0")
+    return change
 
 
 def replace_by_foreign_database(path):
     os.unlink(path)
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE precious (data)")
-
-
-def put_invalid_text(path):
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE blobs SET codec = CAST(x'ff' AS TEXT)")
+    changing("CREATE TABLE precious (data)")(path)
 
 
 @pytest.mark.parametrize("damage", [
-    os.unlink, truncate, set_newer_version, set_older_version, replace_by_foreign_database,
-    put_invalid_text,
-])  # fmt: skip
+    os.unlink, truncate, changing(f"PRAGMA user_version = {VERSION + 1}"),
+    changing("PRAGMA user_version = 0"), replace_by_foreign_database,
+    changing("UPDATE blobs SET codec = CAST(x'ff' AS TEXT)"),
+], ids=["missing", "truncated", "newer", "older", "foreign", "invalid text"])  # fmt: skip
 def test_store_restore_refuses_an_unusable_backup(world, pruned, target, damage):
     """A missing, truncated, foreign or other version's file is refused, and the store stays."""
     store_care.back_up(world.settings(), target)
