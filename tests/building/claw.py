@@ -33,15 +33,19 @@ FORK = "12c93316-15b9-4714-a32b-36b5323d68e1"
 
 
 class Claw:
-    """A state directory of OpenClaw with one agent whose sessions are in a database."""
+    """A state directory of OpenClaw with one agent whose sessions are in a database.
+
+    It is created, or exists already if `version` is None.
+    """
 
     def __init__(self, base, version=NEWEST, agent="main"):
         self.base, self.agent = Path(base), agent
         self.root = self.base / "agents"
         self.path = self.root / agent / "agent" / "openclaw-agent.sqlite"
         self.state = self.base / "state" / "openclaw.sqlite"
-        unpack(f"openclaw-agent-{version}", self.path)
-        unpack(f"openclaw-state-{NEWEST}", self.state)
+        if version:
+            unpack(f"openclaw-agent-{version}", self.path)
+            unpack(f"openclaw-state-{NEWEST}", self.state)
 
     def sql(self, statement, values=(), state=False):
         """Run a statement as the agent does, leaving no log behind."""

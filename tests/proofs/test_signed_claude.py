@@ -59,17 +59,6 @@ def test_thinking_behind_the_first_placeholder_is_extracted(world):
     assert path.read_bytes() == before
 
 
-def test_session_with_a_pinned_thought_is_not_changed(world):
-    """Any change before a pinned thought would have the next prompt refused."""
-    path, ids = write_session(world, 2)
-    pin(world, ids[-1], False)
-    before = path.read_bytes()
-    [result] = world.scan(**RULES).sessions
-
-    assert path.read_bytes() == before
-    assert result.reason == f"signatures: the thinking of {ids[-1]} would break: it is pinned"
-
-
 @pytest.mark.parametrize("pinned", [False, True])
 def test_relieve_signatures_extracts_all_but_pinned_thoughts(world, pinned):
     """`relieve --signatures` exits with 1 while a pinned thought remains."""

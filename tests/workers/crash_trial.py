@@ -213,15 +213,9 @@ def moved(world, store):
     entry = {"type": "message", "id": "x0", "message": {
         "role": "toolResult", "toolCallId": "call_x", "toolName": "exec",
         "content": [{"type": "text", "text": "said since " + "y" * 3000}]}}  # fmt: skip
-    end = {
-        "type": "message",
-        "id": "x1",
-        "message": {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "that"}],
-            "stopReason": "stop",
-        },
-    }
+    end = {"type": "message", "id": "x1", "message": {
+        "role": "assistant", "content": [{"type": "text", "text": "that"}],
+        "stopReason": "stop"}}  # fmt: skip
     for path in (new, copy):
         with open(path, "ab") as file:
             file.write(b"".join(json.dumps(line).encode() + b"\n" for line in (entry, end)))
@@ -491,7 +485,7 @@ def run(world, scenario, fault, at, dying):
     if scenario in LATE_ONES:
         _send_late(world, scenario, shim)
     shim.install()
-    answer = {"raised": None, "failed": False, "opened": len(shim.points) + 1 << 20}
+    answer = {"raised": None, "failed": False, "opened": 1 << 20}
     try:
         store = open_store(world.state)
         answer["opened"] = len(shim.points)

@@ -56,12 +56,7 @@ class World:
 
     @property
     def claw(self):
-        claw = object.__new__(Claw)
-        claw.base = self.place / "claw"
-        claw.agent, claw.root = "main", claw.base / "agents"
-        claw.path = claw.root / "main" / "agent" / "openclaw-agent.sqlite"
-        claw.state = claw.base / "state" / "openclaw.sqlite"
-        return claw
+        return Claw(self.place / "claw", version=None)
 
     def make(self):
         claw = Claw(self.place / "claw")
