@@ -34,7 +34,6 @@ def pytest_addoption(parser):
 # Modules of tests that start first, so that none runs alone at the end.
 SLOWEST = (
     "kill",
-    "kill_rows",
     "state_machine",
     "kill_strace",
     "hammer",

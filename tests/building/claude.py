@@ -6,6 +6,7 @@ import os
 import time
 import uuid
 
+from building.claw import start_time
 from building.world import LONG_AGO, SAMPLES, World, copy_tree, dump
 
 SESSION = "11111111-1111-4111-8111-111111111111"
@@ -102,9 +103,7 @@ class ClaudeWorld(World):
         }
 
     def record(self, pid, session=SESSION, **fields):
-        with open(f"/proc/{pid}/stat") as handle:
-            started = handle.read().rsplit(")", 1)[1].split()[19]
-        content = {"pid": pid, "sessionId": session, "procStart": started, **fields}
+        content = {"pid": pid, "sessionId": session, "procStart": str(start_time(pid)), **fields}
         (self.records / f"{pid}.json").write_text(json.dumps(content))
 
 

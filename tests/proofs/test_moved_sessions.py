@@ -56,6 +56,7 @@ from building.file_moves import (
     write_three_sessions,
 )
 from building.mcp_agent import Agent, agent_after_scan, append_answer, append_open_call
+from building.model_requests import add_answer
 from building.turns import add_long_turn
 from building.world import (
     LONG_AGO,
@@ -513,10 +514,7 @@ def thinking(talk, text):
     talk.user()
     block = {"type": "thinking", "thinking": text, "thinkingSignature": "signature"}
     content = [block, {"type": "text", "text": "done."}]
-    talk.entry(message={
-        "role": "assistant", "content": content, "api": "anthropic-messages", "provider": "p",
-        "model": "claude-fable-5-1", "stopReason": "stop",
-    })  # fmt: skip
+    add_answer(talk, content, "anthropic-messages", model="claude-fable-5-1")
 
 
 EVERYTHING = {"archive": {"enabled": True, "token_threshold": 0, "keep_turns": 1}}

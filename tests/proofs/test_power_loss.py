@@ -454,6 +454,12 @@ def test_every_sync_is_needed_or_listed_with_a_reason(traced):
     assert spared == SPARED.keys()
 
 
+def ended(operation):
+    """Return the operation, with the disk as it is after its end."""
+    operation._materialise(next(iter(operation.disk.ends())))
+    return operation
+
+
 def test_model_loses_values_without_directory_syncs(traced):
     """The model bites: placeholders come back after their values have expired."""
     operation = traced("undo-and-expire")
@@ -469,8 +475,7 @@ def test_traced_operations_extract_pin_restore_and_expire(traced):
     """The store and session after each operation show that it was a real one."""
     ends = {}
     for verb in VERBS:
-        operation = traced(verb)
-        operation._materialise(next(iter(operation.disk.ends())))
+        operation = ended(traced(verb))
         with contextlib.closing(open_store(f"{operation.base}/state")) as store:
             ends[verb] = Path(operation.session).read_bytes(), *(
                 store._connection.execute(f"SELECT count(*) FROM {of}").fetchone()[0]
@@ -487,17 +492,14 @@ def test_traced_operations_archive_and_restore_turns(traced):
     """Two turns are archived, and the undo restores every byte."""
     archived = {}
     for verb in ARCHIVING:
-        operation = traced(verb)
-        operation._materialise(next(iter(operation.disk.ends())))
-        archived[verb] = Path(operation.session).read_bytes().count(MARK.encode())
+        archived[verb] = Path(ended(traced(verb)).session).read_bytes().count(MARK.encode())
     assert archived == {"archive": 2, "unarchive": 0}
     assert Path(traced("unarchive").session).read_bytes() == traced("unarchive").original
 
 
 def test_traced_relieve_extracts_values(traced):
     """At least two placeholders are in the session, which is smaller."""
-    operation = traced(RELIEF)
-    operation._materialise(next(iter(operation.disk.ends())))
+    operation = ended(traced(RELIEF))
     relieved = Path(operation.session).read_bytes()
     assert len(PLACEHOLDER.findall(relieved)) >= 2
     assert len(relieved) < len(operation.original)

@@ -16,6 +16,7 @@ from brainsurgeon.sessions import leases
 from brainsurgeon.store.database import PAGE, hold_store
 from building.claude import ClaudeConversation
 from building.claw import Claw
+from building.model_requests import add_answer, thinking_block
 from building.processes import is_extracted, program_for, run, write_idle_session
 from building.world import TOP, Clock, Conversation
 
@@ -72,13 +73,6 @@ def too_long_session(error):
     return talk
 
 
-def think(talk, model="claude-fable-5-1"):
-    talk.user()
-    block = {"type": "thinking", "thinking": "t" * 40, "thinkingSignature": "s" * 80}
-    talk.assistant([block, {"type": "text", "text": "so"}], api="anthropic-messages")
-    talk.lines[-1]["message"]["model"] = model
-
-
 @row("prompt is too long")
 @pytest.mark.parametrize("error", TOO_LONG)
 def test_relieve_makes_a_too_long_session_fit(world, cli, error):
@@ -106,7 +100,9 @@ def test_relieve_signatures_extracts_all_signed_thinking(world, cli):
     """All signed thinking of a session with a refused signature is extracted."""
     check_advice("400 because of thinking", "`brainsurgeon relieve SESSION --signatures`")
     talk = Conversation()
-    think(talk)
+    talk.user()
+    content = [thinking_block("it", "s" * 80), {"type": "text", "text": "so"}]
+    add_answer(talk, content, "anthropic-messages", model="claude-fable-5-1")
     talk.user()
     talk.assistant([], stop="error", api="anthropic-messages")
     talk.lines[-1]["message"]["errorMessage"] = "400 The block is bound to a different conversation"
