@@ -16,6 +16,18 @@ OTHER = "22222222-0000-4000-8000-000000000002"
 VALUE = "the first result: " + "naïve 😀 " * 300
 
 
+def call_tool(settings, scope, arguments):
+    """Call the tool through the SDK's client; return whether the call failed, and the text."""
+
+    async def call():
+        async with Client(mcp_server.server_of(settings, scope)) as client:
+            return await client.call_tool("purge_control", arguments)
+
+    result = anyio.run(call)
+    (block,) = result.content
+    return result.is_error, block.text
+
+
 class Agent:
     """An agent with a session file, which calls the tool through the SDK's client."""
 
@@ -45,14 +57,7 @@ class Agent:
         }
 
     def call(self, **arguments):
-        async def call_tool():
-            server = mcp_server.server_of(self.world.settings(**self.settings), self.scope)
-            async with Client(server) as client:
-                return await client.call_tool("purge_control", arguments)
-
-        result = anyio.run(call_tool)
-        (block,) = result.content
-        return result.is_error, block.text
+        return call_tool(self.world.settings(**self.settings), self.scope, arguments)
 
     def answer(self, **arguments):
         failed, text = self.call(**arguments)

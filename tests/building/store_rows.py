@@ -84,3 +84,7 @@ def begin_rewrite(store, row, cuts=(), value=b"value", note=None):
 def confirm_rewrite(store, row, entry, note=None):
     with store.transaction():
         store.journal.confirm(entry, row.id, note or journal.Confirmation(at=2.0))
+
+
+def extract(store, row, *removals, value=b"value"):
+    confirm_rewrite(store, row, begin_rewrite(store, row, removals, value))

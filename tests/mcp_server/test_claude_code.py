@@ -6,11 +6,8 @@ import subprocess
 import sys
 import time
 
-import anyio
 import pytest
-from mcp import Client
 
-from brainsurgeon import mcp_server
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.lookup import scope
 from brainsurgeon.lookup.scope import Scope
@@ -23,6 +20,7 @@ from building.claude import (
     fork_claude_session,
     read_entries,
 )
+from building.mcp_agent import call_tool
 from building.world import dump
 
 WORLD = ClaudeWorld
@@ -78,15 +76,9 @@ def talk(world):
 
 
 def call(world, scope=None, **arguments):
-    async def call_tool():
-        server = mcp_server.server_of(world.settings(), scope or Scope())
-        async with Client(server) as client:
-            return await client.call_tool("purge_control", arguments)
-
-    result = anyio.run(call_tool)
-    (block,) = result.content
-    assert not result.is_error, block.text
-    return block.text
+    failed, text = call_tool(world.settings(), scope or Scope(), arguments)
+    assert not failed, text
+    return text
 
 
 def check_redacted(talk, call_uuid, result):

@@ -15,6 +15,7 @@ from brainsurgeon.planning.budget import (
     measure,
     measure_codex,
 )
+from building.claude import ClaudeConversation
 from building.format_reading import open_lines
 from building.world import SAMPLES, dump
 
@@ -176,18 +177,15 @@ def test_measure_omits_failed_and_aborted_replies():
 
 def test_lines_of_one_claude_code_reply_are_one_call():
     """Claude Code writes each block of a reply as a line of its own, each with the usage."""
-    ident = {"id": "msg_1", "model": "claude-x",
-             "usage": {"input_tokens": 3, "cache_read_input_tokens": 40,
-                       "cache_creation_input_tokens": 7}}  # fmt: skip
-    lines = [{"type": "user", "uuid": "u0", "parentUuid": None, "sessionId": "s",
-              "message": {"role": "user", "content": "q" * 20}}]  # fmt: skip
-    lines += [
-        {"type": "assistant", "uuid": f"u{n}", "parentUuid": f"u{n - 1}", "sessionId": "s",
-         "message": {**ident, "role": "assistant", "content": [{"type": "text", "text": "a" * n}]}}
-        for n in (1, 2)
-    ]  # fmt: skip
+    talk = ClaudeConversation()
+    talk.user("q" * 20)
+    for text in ("a", "aa"):
+        talk.assistant({"type": "text", "text": text}, message="msg_1")
+        talk.lines[-1]["message"]["usage"] = {
+            "input_tokens": 3, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 7,
+        }  # fmt: skip
 
-    assert measured(b"".join(map(dump, lines))).calls == [Sample(Sent(20), 50)]
+    assert measured(talk.bytes()).calls == [Sample(Sent(20), 50)]
 
 
 def test_call_before_an_extraction_includes_the_value():

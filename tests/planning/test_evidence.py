@@ -31,24 +31,15 @@ def call(number, size, *, failed=False, offset=None):
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=40), st.integers(0, 200_000))
-def test_shares_never_exceed_the_budget(sizes, budget):
-    """A share is nothing, the whole size, or at least the shortest useful length."""
-    granted = shares(sizes, budget)
-
-    assert sum(granted) <= budget
-    for size, share in zip(sizes, granted, strict=True):
-        assert share in (0, size) or SHORTEST <= share < size
-
-
-@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=40), st.integers(0, 200_000))
 def test_each_share_is_an_equal_part_of_the_rest(sizes, budget):
-    """A share is min(size, rest, max(2048, rest / waiting results)) bytes."""
-    rest = budget
-    for index, share in enumerate(shares(sizes, budget)):
-        fair = min(sizes[index], rest, max(LEAST, rest // (len(sizes) - index)))
+    """A share is min(size, rest, max(2048, rest / waiting results)) bytes, or 0 if too short."""
+    granted, rest = shares(sizes, budget), budget
+    for index, (size, share) in enumerate(zip(sizes, granted, strict=True)):
+        fair = min(size, rest, max(LEAST, rest // (len(sizes) - index)))
 
-        assert share == (fair if fair >= min(sizes[index], SHORTEST) else 0)
+        assert share == (fair if fair >= min(size, SHORTEST) else 0)
         rest -= share
+    assert rest >= 0
 
 
 @given(TEXTS, st.integers(0, 40_000))

@@ -15,6 +15,7 @@ from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import head
+from building.claude import ClaudeConversation
 from building.format_reading import open_lines
 from building.world import Conversation, dump
 
@@ -60,18 +61,15 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(samples, rule
 
 def test_value_without_characters_is_extracted_if_values_of_any_length_are():
     """Beyond `max_messages`, an empty block of thinking is extracted like any other value."""
-    lines, last = [], None
-    for number in range(4):
-        content = [{"type": "thinking", "thinking": ""}] if number == 1 else "hello"
-        kind = "assistant" if number % 2 else "user"
-        lines.append({"type": kind, "uuid": f"u{number}", "parentUuid": last, "sessionId": "s",
-                      "message": {"role": kind, "content": content}})  # fmt: skip
-        last = f"u{number}"
+    talk = ClaudeConversation()
+    talk.user()
+    ident = talk.assistant({"type": "thinking", "thinking": ""})
+    talk.user()
+    talk.assistant()
 
-    rules = replace(RULES, max_messages=1)
-    planned = plan_of(b"".join(map(dump, lines)), rules, form="claude-code")
+    planned = plan_of(talk.bytes(), replace(RULES, max_messages=1), form="claude-code")
 
-    assert ("u1", b"[]") in [(removal.entry_id, removal.new) for removal in planned.removals]
+    assert (ident, b"[]") in [(removal.entry_id, removal.new) for removal in planned.removals]
 
 
 def test_blocked_session_is_due_when_the_branch_of_the_signature_is_dead():

@@ -5,11 +5,7 @@ import pytest
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.entries import placeholder_id
 from brainsurgeon.model.records import Tombstone
-from building.store_rows import begin_rewrite, confirm_rewrite, removal, store_session
-
-
-def extract(store, row, entry, value=b"value"):
-    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(entry)], value))
+from building.store_rows import extract, removal, store_session
 
 
 def names(extractions):
@@ -20,10 +16,10 @@ def names(extractions):
 def sessions(store):
     """Return two sessions: the first has values of `e1` and `e10`, the second two of `e1`."""
     first, second = store_session(store, session="one"), store_session(store, session="two")
-    extract(store, first, "e1", b"first")
-    extract(store, second, "e1", b"second")
-    extract(store, second, "e1", b"first")
-    extract(store, first, "e10")
+    extract(store, first, removal("e1"), value=b"first")
+    extract(store, second, removal("e1"), value=b"second")
+    extract(store, second, removal("e1"), value=b"first")
+    extract(store, first, removal("e10"))
     return first, second
 
 
@@ -45,7 +41,7 @@ def test_unsafe_entry_id_is_found_by_itself_and_its_derived_id(store):
     """A placeholder has a derived id if the entry's own is long or has a space."""
     row, ident = store_session(store), "an id " * 30
     derived = placeholder_id(ident)
-    confirm_rewrite(store, row, begin_rewrite(store, row, [removal(ident).with_name(derived)]))
+    extract(store, row, removal(ident).with_name(derived))
 
     assert derived != ident
     assert names(store.extractions.of_entry(ident)) == [derived]

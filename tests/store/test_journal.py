@@ -11,11 +11,14 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
 from brainsurgeon.store import journal, sessions
-from building.store_rows import begin_rewrite, confirm_rewrite, count_rows, removal, store_session
-
-
-def extract(store, row, *removals, value=b"value"):
-    confirm_rewrite(store, row, begin_rewrite(store, row, removals, value))
+from building.store_rows import (
+    begin_rewrite,
+    confirm_rewrite,
+    count_rows,
+    extract,
+    removal,
+    store_session,
+)
 
 
 def states(store, row):
@@ -186,7 +189,7 @@ NAMES = st.binary(min_size=1, max_size=30).filter(
 )
 @given(device=NUMBERS, inode=NUMBERS, name=NAMES)
 def test_journal_and_memory_store_any_file_identity(store, device, inode, name):
-    """Journal and memory keep devices and inodes of 64 bits and names of any bytes."""
+    """Journal, catalogue and memory keep devices and inodes of 64 bits and names of any bytes."""
     row = store_session(store)
     state = Fingerprint(device, inode, 1, 2, 3)
     text = os.fsdecode(name)
@@ -206,4 +209,6 @@ def test_journal_and_memory_store_any_file_identity(store, device, inode, name):
     assert (rewrite.directory, rewrite.name) == (place.directory, place.name)
     assert rewrite.confirmation == journal.Confirmation(restored=["é"], at=1.5)
     assert noted.path == place.path
+    assert noted.name.encode()
+    assert store.sessions.at(place.path) == noted
     assert store.files.all()[place.path] == seen

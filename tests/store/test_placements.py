@@ -2,13 +2,13 @@
 
 import pytest
 
-from building.store_rows import begin_rewrite, confirm_rewrite, removal, store_session
+from building.store_rows import extract, removal, store_session
 
 
 @pytest.fixture
 def row(store):
     row = store_session(store)
-    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1"), removal("e2")]))
+    extract(store, row, removal("e1"), removal("e2"))
     return row
 
 
@@ -103,7 +103,7 @@ def test_placement_of_a_replaced_extraction_is_ignored(store, row, fork):
     """A fork read before its session was extracted again holds the new record only."""
     record(store, fork, placed=[1])
     record(store, row, lost=[1])
-    confirm_rewrite(store, row, begin_rewrite(store, row, [removal("e1")]))
+    extract(store, row, removal("e1"))
     record(store, fork, placed=[1])
 
     assert store.placements.of_session(fork.id) == {3}

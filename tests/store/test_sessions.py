@@ -108,14 +108,3 @@ def test_any_at_or_below_matches_a_path_and_its_directories(store, create_file, 
     assert store.sessions.any_at_or_below(directory)
     assert not store.sessions.any_at_or_below(directory[:-1])
     assert not store.sessions.any_at_or_below(f"{directory}/b.jsonl")
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9", b"new\nline", "ü".encode()])
-def test_path_of_any_bytes_is_stored_unchanged(store, create_file, note_session, name):
-    """A path of any bytes is stored unchanged, and its name is text that can be shown."""
-    session = create_file(os.fsdecode(name))
-    row = note_session(session)
-
-    assert os.fsencode(row.path) == os.fsencode(session.path)
-    assert row.name.encode()
-    assert store.sessions.at(session.path) == row
