@@ -34,7 +34,7 @@ from building.processes import (
     wait_until,
     write_idle_session,
 )
-from building.world import Conversation, append, dump, file_states, write_session
+from building.world import Conversation, append, dump, file_states, put_session, write_session
 
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
@@ -199,8 +199,7 @@ def test_daemon_exits_7_when_its_store_vanishes(world, start_daemon, conversatio
         (world.state / "store.db").rename(world.base / "elsewhere")
     if how == "replaced":
         shutil.copy(world.base / "elsewhere", world.state / "store.db")
-    conversation.turn("x" * 4000)
-    path = world.put("late.jsonl", conversation.bytes())
+    path = put_session(world, conversation, "late.jsonl")
     code = daemon.process.wait(TIMEOUT)
 
     assert code == 7

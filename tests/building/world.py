@@ -303,6 +303,12 @@ def fork(path, name, *, ending=(), directory=None, parent=None):
     return copy
 
 
+def put_session(world, conversation, name="s.jsonl"):
+    """Write an idle session with one long result; return its path."""
+    conversation.turn("x" * 4000)
+    return world.put(name, conversation.bytes())
+
+
 def write_two_turns(world, conversation):
     conversation.turn("x" * 3000)
     conversation.turn("y" * 3000)

@@ -11,7 +11,7 @@ from brainsurgeon import log
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from building.processes import PROGRAM
-from building.world import Conversation
+from building.world import Conversation, put_session
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 READ_ONLY = ("sessions", "status", "doctor", "scan --once --dry-run", "scan --retention --dry-run")
@@ -66,8 +66,7 @@ def test_a_pipe_closed_by_its_reader_is_no_error(shell, world, many_sessions):
 )
 def test_a_full_output_device_exits_1_with_one_line(shell, world, conversation, words):
     """Output that cannot be written exits 1 with one line on stderr."""
-    conversation.turn("x" * 4000)
-    world.put("s.jsonl", conversation.bytes())
+    put_session(world, conversation)
     result = shell(f"$B {words} $C > /dev/full")
 
     assert result.returncode == 1

@@ -11,7 +11,7 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.model.sessions import Signs
 from building.claw import start_time
 from building.processes import OtherProcess
-from building.world import LATER, file_states
+from building.world import LATER, file_states, put_session
 
 NAME = "a1.jsonl"
 HALF_AN_HOUR = 1800.0
@@ -258,8 +258,7 @@ def _refuse(name, place, error, opened=openclaw._opened):
 
 def test_registry_is_not_parsed_under_the_lease(world, conversation, monkeypatch):
     """Under the lease only its file status is compared, so that an opener waits briefly."""
-    conversation.turn("x" * 4000)
-    path = world.put(NAME, conversation.bytes())
+    path = put_session(world, conversation, NAME)
     path.with_name("sessions.json").write_text("{}")
     # For each call, whether the lease was held.
     parses, comparisons = [], []
@@ -317,8 +316,7 @@ def test_scan_defers_a_busy_session_until_its_signs_are_gone(
     world, conversation, other_process, sign, reason
 ):
     """The reason names the agent's sign, and the next run extracts."""
-    conversation.turn("x" * 4000)
-    path = world.put(NAME, conversation.bytes())
+    path = put_session(world, conversation, NAME)
     mark = {"sessionId": "a1", "status": "running", "updatedAt": time.time() * 1000}
     registry = json.dumps({"agent:main:main": mark}).encode()
     contents = {"lock": new_lock(other_process.pid), "running mark": registry,
@@ -340,8 +338,7 @@ def test_lock_that_appears_before_the_exchange_stops_it(
     world, conversation, other_process, monkeypatch
 ):
     """The signs are checked once more just before the exchange, and the new file is removed."""
-    conversation.turn("x" * 4000)
-    path = world.put(NAME, conversation.bytes())
+    path = put_session(world, conversation, NAME)
     assert world.store
     fsync, ready = os.fsync, []
 

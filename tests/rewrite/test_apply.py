@@ -10,17 +10,12 @@ from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import APPEND, LATE, directory_state, discovered
 from building.processes import wait_until
-from building.world import dump, open_rewrites
-
-
-def idle_session(world, conversation):
-    conversation.turn("x" * 4000)
-    return world.put("one.jsonl", conversation.bytes())
+from building.world import dump, open_rewrites, put_session
 
 
 def test_session_with_a_hard_link_is_skipped(world, conversation):
     """A session with two names is skipped with the reason, since a rewrite would part them."""
-    path = idle_session(world, conversation)
+    path = put_session(world, conversation)
     os.link(path, world.base / "second-name")
     before = directory_state(path)
     report = world.scan(keep_recent=0)
@@ -67,7 +62,7 @@ def test_links_pipes_and_directories_are_not_opened(world, conversation, other_p
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
 def test_session_replaced_by_a_special_file_is_refused(world, conversation, kind):
     """A session replaced by a link, pipe or directory after the walk is refused at once."""
-    path = idle_session(world, conversation)
+    path = put_session(world, conversation)
     file = discovered(path)
     path.rename(world.base / "moved.jsonl")
     if kind == "link":
@@ -85,7 +80,7 @@ def test_rewrite_with_both_files_open_is_finished_later(
     world, conversation, other_process, second_process, race, monkeypatch
 ):
     """A rewrite given up while others write to both files is finished by a later run."""
-    path = idle_session(world, conversation)
+    path = put_session(world, conversation)
     monkeypatch.setattr(exchange, "WAIT_FOR_CLOSING", 0.05)
     monkeypatch.setattr(retire, "LOOK_BACK_LONGEST", 0.05)
     monkeypatch.setattr(recover, "_WAIT", 0.05)
@@ -112,7 +107,7 @@ def test_rewrite_with_both_files_open_is_finished_later(
 
 def test_disk_error_after_the_exchange_is_cleaned_up(world, conversation, monkeypatch):
     """If a sync fails right after the exchange, the same run fails and leaves no other file."""
-    path = idle_session(world, conversation)
+    path = put_session(world, conversation)
     fsync, failed = os.fsync, []
 
     def failing(descriptor):

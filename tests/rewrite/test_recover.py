@@ -20,7 +20,7 @@ from building.exchange import (
     discovered,
     replace,
 )
-from building.world import Conversation, open_rewrites
+from building.world import Conversation, open_rewrites, put_session
 
 
 def test_recovery_deletes_an_incomplete_new_file(world, path):
@@ -70,8 +70,7 @@ def test_failed_recovery_does_not_stop_the_scan(world, conversation, path, monke
     """If a disk error prevents a recovery, the other sessions are scanned all the same."""
     path.with_name(TEMPORARY).write_bytes(NEW)
     begin_interrupted_rewrite(world, path, path.with_name(TEMPORARY))
-    conversation.turn("x" * 4000)
-    world.put("other.jsonl", conversation.bytes())
+    put_session(world, conversation, "other.jsonl")
     unlink = os.unlink
 
     def failing(name, **keywords):

@@ -8,7 +8,7 @@ import pytest
 
 from building.processes import ROOT
 from building.skip_reasons import skip_reasons
-from building.world import NOBODY
+from building.world import NOBODY, put_session
 
 GET_FLAGS, SET_FLAGS = 0x80086601, 0x40086602
 NO_DUMP, APPEND_ONLY = 0x40, 0x20
@@ -17,8 +17,7 @@ STRANGERS = 65533
 
 @pytest.fixture
 def path(world, conversation):
-    conversation.turn("x" * 4000)
-    return world.put("s.jsonl", conversation.bytes())
+    return put_session(world, conversation)
 
 
 def set_flags(path, flags):
@@ -38,8 +37,7 @@ def set_flags(path, flags):
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
 def test_session_whose_group_the_user_cannot_set_is_skipped(unprivileged_world, conversation):
     """A session is skipped, for one reason in every command, if its owner is not in its group."""
-    conversation.turn("x" * 4000)
-    path = unprivileged_world.put("s.jsonl", conversation.bytes())
+    path = put_session(unprivileged_world, conversation)
     os.seteuid(0)
     os.chown(path, NOBODY, STRANGERS)
     groups = os.getgroups()
@@ -66,8 +64,7 @@ def test_session_whose_group_the_user_cannot_set_is_skipped(unprivileged_world, 
 @pytest.mark.skipif(not ROOT, reason="only root can give files away")
 def test_group_inherited_from_a_setgid_directory_is_no_obstacle(unprivileged_world, conversation):
     """A setgid directory gives the new file its group, so the session is pruned."""
-    conversation.turn("x" * 4000)
-    path = unprivileged_world.put("s.jsonl", conversation.bytes())
+    path = put_session(unprivileged_world, conversation)
     os.seteuid(0)
     for target in (path, path.parent):
         os.chown(target, NOBODY, STRANGERS)

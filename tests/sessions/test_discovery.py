@@ -14,7 +14,7 @@ from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.exchange import TEMPORARY
 from building.claw import migrate
 from building.processes import OtherProcess
-from building.world import NOBODY
+from building.world import NOBODY, put_session
 
 SESSION = b'{"type":"session","version":3,"id":"a"}\n'
 UUID = "11111111-0000-4000-8000-000000000001"
@@ -97,8 +97,7 @@ def test_other_files_of_agents_are_not_sessions(name, root):
 
 def test_rewrite_names_its_temporary_file_by_the_known_pattern(world, conversation, monkeypatch):
     """The only temporary file that a rewrite opens matches the pattern TEMPORARY."""
-    conversation.turn("x" * 4000)
-    world.put("one.jsonl", conversation.bytes())
+    put_session(world, conversation, "one.jsonl")
     used = []
     real = os.open
     monkeypatch.setattr(
@@ -314,8 +313,7 @@ def test_unreadable_directory_is_reported_and_stops_nothing(open_place, ordinary
 )
 def test_session_with_an_odd_name_is_pruned_and_restored(world, conversation, name):
     """Names may hold newlines, escapes, quotes and bytes that are not UTF-8."""
-    conversation.turn("x" * 4000)
-    path = world.put(name, conversation.bytes())
+    path = put_session(world, conversation, name)
     report = world.scan(keep_recent=0)
     pruned = path.read_bytes()
     world.restore_all(pristine=True)
@@ -346,8 +344,7 @@ def test_agent_outside_the_layout_is_named_after_the_directory(root):
 @pytest.mark.parametrize("below", ["", "main", "main/sessions"])
 def test_migrated_agent_is_skipped_for_a_root_at_any_height(world, conversation, below):
     """Files of an agent that moved to SQLite are left as they are, also if the root is inside."""
-    conversation.turn("x" * 4000)
-    path = world.put("one.jsonl", conversation.bytes())
+    path = put_session(world, conversation, "one.jsonl")
     migrate(world.root / "main")
     report = world.scan(keep_recent=0, roots=[{"path": str(world.root / below)}])
 

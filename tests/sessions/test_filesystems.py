@@ -11,7 +11,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases
 from building.processes import ROOT, WORKERS
 from building.skip_reasons import skip_reasons
-from building.world import file_states
+from building.world import file_states, put_session
 
 # Others may not mount, and the file systems that are there anyway grant leases that hold.
 pytestmark = pytest.mark.skipif(not ROOT, reason="mounting a file system of our own takes root")
@@ -40,8 +40,7 @@ def other_side(world):
 @pytest.fixture
 def path(world, conversation, other_side):
     """Return a session with a value to extract, as seen through FUSE."""
-    conversation.turn("x" * 4000)
-    return world.put("s.jsonl", conversation.bytes())
+    return put_session(world, conversation)
 
 
 def test_lease_on_fuse_is_granted_while_the_file_is_written(path, other_side, other_process):

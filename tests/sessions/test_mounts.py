@@ -8,6 +8,7 @@ import pytest
 from brainsurgeon.operations import scan as scanning
 from brainsurgeon.sessions import leases
 from building.skip_reasons import skip_reasons
+from building.world import put_session
 
 
 @pytest.fixture
@@ -15,8 +16,7 @@ def path(world, conversation):
     """Write a session with a value to extract, in a directory whose name mount tables escape."""
     world.directory = world.root / "odd \\ name\n" / "sessions"
     world.directory.mkdir(parents=True)
-    conversation.turn("x" * 4000)
-    return world.put("s.jsonl", conversation.bytes())
+    return put_session(world, conversation)
 
 
 @pytest.fixture
