@@ -1,10 +1,12 @@
 """The MCP server as a process on standard input and output."""
 
 import json
+import signal
 import subprocess
 import sys
 
 import anyio
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
@@ -64,3 +66,19 @@ def test_server_exits_at_the_end_of_its_input(world):
     )  # fmt: skip
 
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_server_although_its_input_is_open(world, number):
+    """The server does not wait for the end of its input, which a thread still reads."""
+    words = sys.executable, "-m", "brainsurgeon", "mcp", "--config", str(world.config_file())
+    ping = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(ping)
+        process.stdin.flush()
+        process.stdout.readline()  # now it reads its input
+        process.send_signal(number)
+        try:
+            assert process.wait(timeout=20) == 128 + number
+        finally:
+            process.kill()

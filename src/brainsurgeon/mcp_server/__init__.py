@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from brainsurgeon import __version__
+from brainsurgeon import __version__, interruption
 from brainsurgeon.mcp_server.call import ALSO_CALLED, schema
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from brainsurgeon.lookup.scope import Scope
 
 
+_answering = threading.Lock()
 TOOL = "purge_control"
 TITLE = "Values that were extracted from agent sessions"
 INSTRUCTIONS = f"""\
@@ -54,7 +57,11 @@ def serve(settings: Settings, scope: Scope | None) -> None:
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
-    anyio.run(talk)
+    try:
+        anyio.run(talk)
+    except (KeyboardInterrupt, SystemExit):
+        with _answering:  # a running call stops soon, since it checks for signals
+            os._exit(interruption.exit_code())  # else Python waits for the thread that reads stdin
 
 
 def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
@@ -100,4 +107,5 @@ def _answer(
         arguments = {**arguments, "action": "restore"}
     elif tool != TOOL:
         return f"there is no tool of that name; there is {TOOL}", True
-    return answer(settings, scope or Scope(), arguments, time.time)
+    with _answering:
+        return answer(settings, scope or Scope(), arguments, time.time)
