@@ -15,6 +15,7 @@ from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts.processes import output_of
 from brainsurgeon.sessions import retire
+from brainsurgeon.sessions.reading import recognise_at
 from building.world import Conversation
 
 POINTS = 40  # moments at which a run is interrupted
@@ -151,6 +152,14 @@ def test_two_signals_during_a_run_end_only_this_run():
         interrupt_twice()
     with interruption.deferred():
         interruption.check()
+
+
+def test_recovery_recognises_a_file_after_a_signal(world, monkeypatch):
+    """A run that stops finishes its open rewrites. It may have to look for a renamed session."""
+    path = world.put("s.jsonl", Conversation("some-id").bytes())
+    monkeypatch.setattr(interruption, "_noted", [signal.SIGTERM])
+    with open(path, "rb") as file:
+        assert recognise_at(file.fileno(), "auto").identity == "some-id"
 
 
 def test_ignored_signal_stops_nothing():

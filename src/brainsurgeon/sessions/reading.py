@@ -191,7 +191,9 @@ def head(lines: Iterable[Line]) -> list[bytes]:
 
 
 def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
-    return formats.recognise(head(FileLines(descriptor, os.fstat(descriptor).st_size)), hint)
+    # It must not check for signals: after one, recovery recognises files.
+    lines = FileLines(descriptor, os.fstat(descriptor).st_size, check_stop=lambda: None)
+    return formats.recognise(head(lines), hint)
 
 
 MARK = 4096  # bytes to read at each of three offsets
