@@ -1,4 +1,4 @@
-"""A pruned session and a clock that the tests move."""
+"""A pruned session, and a wall and boot clock that the tests move."""
 
 import time
 
@@ -8,8 +8,9 @@ from building.world import Clock
 
 
 @pytest.fixture
-def clock(world):
+def clock(world, monkeypatch):
     world.clock = Clock(int(time.time()))
+    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
     return world.clock
 
 

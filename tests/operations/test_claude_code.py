@@ -348,19 +348,19 @@ def test_values_are_found_and_restored_in_a_claude_fork(world, path, conversatio
 
 
 @pytest.mark.parametrize("says", [True, False], ids=["2.1.330", "2.1.112"])
-def test_values_of_a_fork_survive_its_deleted_original(world, path, conversation, says):
+def test_values_of_a_fork_survive_its_deleted_original(world, path, conversation, clock, says):
     """Days after the original was deleted, each placeholder of the fork has a value."""
-    world.clock = Clock()
     world.scan()
     copy = fork_claude_session(path, OTHER, says=says)
     assert {finding.level for finding in doctor(world.settings(), world.store)} == {"ok"}
     world.scan()
     path.unlink()
     for _ in range(3):
-        world.clock.now += 2 * DAY
+        clock.now += 2 * DAY
         world.scan()
-        retention(world.settings(), world.store, clock=world.clock)
+        report = retention(world.settings(), world.store, clock=clock)
 
+    assert (report.held_back, report.values_deleted) == ({}, 0)
     assert {finding.level for finding in doctor(world.settings(), world.store)} == {"ok"}
     world.restore_all(OTHER, pristine=True)
     assert b"[[extracted-" not in copy.read_bytes()

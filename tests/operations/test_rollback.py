@@ -5,7 +5,6 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
-from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.operations.restore import CHANGED_SINCE, RESTORED_SINCE, note_answer
 from brainsurgeon.operations.retention import retention
 from building.file_moves import with_own_id
@@ -245,9 +244,8 @@ def test_rollback_of_an_unknown_run_or_session_is_an_error(world, original):
         world.rollback(1, ["main/other"])
 
 
-def test_values_of_a_rollback_expire_like_restored_ones(world, original, path, clock, monkeypatch):
+def test_values_of_a_rollback_expire_like_restored_ones(world, original, path, clock):
     """Retention expires values that a rollback restored, with an event, and changes no session."""
-    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     world.rollback(1)
     for _ in range(3):
         retention(world.settings(), world.store, clock=world.clock)
@@ -277,11 +275,8 @@ def test_rollback_restores_archived_turns(world, archived):
     assert world.store.runs.newest(1)[0].facts["unarchived"] == 2
 
 
-def test_retention_deletes_runs_that_cannot_be_rolled_back(
-    world, pruned, path, clock, monkeypatch
-):  # fmt: skip
+def test_retention_deletes_runs_that_cannot_be_rolled_back(world, pruned, path, clock):
     """A run is deleted once its values expired and its events are old; a rollback says so."""
-    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     retention(world.settings(), world.store, clock=clock)
     path.unlink()
     for _ in range(17):
@@ -299,9 +294,8 @@ def test_retention_deletes_runs_that_cannot_be_rolled_back(
         world.rollback(9)
 
 
-def test_run_is_kept_as_long_as_its_values(world, pruned, clock, monkeypatch):
+def test_run_is_kept_as_long_as_its_values(world, pruned, clock):
     """A run whose values are stored can be rolled back after years, without its events."""
-    monkeypatch.setattr(clocks, "boot_clock", lambda: clock.now)
     for _ in range(3):
         clock.now += 365 * DAY
         world.scan()
