@@ -11,13 +11,6 @@ class ByteEdit:
     end: int
     new: bytes
 
-    @property
-    def gain(self):
-        return self.end - self.start - len(self.new)
-
-    def bytes_after(self, _):
-        return self.new
-
 
 def no_record(_):
     """Return None: no value is on record for these bytes."""

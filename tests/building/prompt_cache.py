@@ -11,7 +11,7 @@ class PromptCache:
 
     def __init__(self, clock, life=300.0):
         self._clock, self._life, self._until = clock, life, {}
-        self.calls, self.sent, self.paid = 0, 0, 0.0
+        self.sent, self.paid = 0, 0.0
 
     def serve(self, blocks, marks):
         """Serve one request; return its usage in tokens.
@@ -34,7 +34,6 @@ class PromptCache:
             dict.fromkeys([keys[count] for count in {hit, *marks}], now + self._life)
         )
         read, written, plain = sizes[hit], sizes[last] - sizes[hit], tokens - sizes[last]
-        self.calls += 1
         self.sent += tokens
         self.paid += plain + READ * read + WRITE * written
         return {"plain": plain, "read": read, "written": written}

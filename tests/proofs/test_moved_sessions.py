@@ -967,6 +967,20 @@ def killed(*arguments, **keywords):
     raise KeyboardInterrupt
 
 
+EXCHANGED, RETIRED = (Attempt, "record"), (recover, "_remove")
+
+
+def kill_scan(world, monkeypatch, step):
+    """Kill a scan before a step after its exchange; return the name of the old file."""
+    with monkeypatch.context() as patch:
+        patch.setattr(recover, "resolve", lambda *_, **__: None)
+        patch.setattr(*step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.scan(**SHORT)
+    [left] = world.leftovers()
+    return left
+
+
 def moved_alone(world, files):
     place = world.root / "other" / "sessions"
     for path in list(files):
@@ -988,20 +1002,12 @@ def exchanged_with_an_empty_one(world, files):
     "move",
     [files_renamed, agent_renamed, exchanged_with_an_empty_one, moved_alone, moved_and_exchanged],
 )
-@pytest.mark.parametrize("at", ["exchanged", "retired"])
-def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move, at):
+@pytest.mark.parametrize("step", [EXCHANGED, RETIRED], ids=["exchanged", "retired"])
+def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move, step):
     """A late line follows a renamed session, or stays in an old file that `doctor` names."""
     path, original = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
     late = dump({"type": "custom", "id": "late", "data": 1})
-    with monkeypatch.context() as patch:
-        patch.setattr(recover, "resolve", lambda *_, **__: None)
-        if at == "exchanged":
-            patch.setattr(Attempt, "record", killed)
-        else:
-            patch.setattr(recover, "_remove", killed)
-        with pytest.raises(KeyboardInterrupt):
-            world.scan(**SHORT)
-    [left] = world.leftovers()
+    left = kill_scan(world, monkeypatch, step)
     world.close()
     with open(world.directory / left, "ab") as old:
         old.write(late)
@@ -1019,25 +1025,12 @@ def test_session_moved_after_a_crash_loses_no_late_line(world, monkeypatch, move
     check_restored(world, files)
 
 
-def kill_before_removal(world, monkeypatch):
-    """Kill a scan before it removes the old file; return that file's name."""
-    with monkeypatch.context() as patch:
-        patch.setattr(recover, "_remove", killed)
-        patch.setattr(recover, "resolve", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt):
-            world.scan(**SHORT)
-    [left] = world.leftovers()
-    return left
-
-
 @pytest.mark.parametrize("where", ["main", "other"])
 @pytest.mark.parametrize("mode", ["ab", "wb"])
-def test_reused_inode_of_a_deleted_session_gets_no_line(
-    world, monkeypatch, where, mode
-):  # fmt: skip
+def test_reused_inode_of_a_deleted_session_gets_no_line(world, monkeypatch, where, mode):
     """After a crash, late lines are not moved to another session with the same inode number."""
     path, _ = write_old_session(world.directory / "s.jsonl", conversation_with("secret"))
-    left = kill_before_removal(world, monkeypatch)
+    left = kill_scan(world, monkeypatch, RETIRED)
     [rewrite] = world.store.journal.open_rewrites()
     with open(world.directory / left, mode) as old:
         old.write(dump({"type": "custom", "id": "late", "data": "secret"}))

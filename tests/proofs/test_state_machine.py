@@ -169,14 +169,9 @@ class Session:
         self.scanned_at = None
         """The path at which a scan last looked at it, None where none has."""
         self.mtime = 0
-        self.open_call = None
         self.open = False
         self.plain = True
         """Whether the agent has never written a field of brainsurgeon itself."""
-
-    @property
-    def parent(self):
-        return self.lines[0].get("parentSession")
 
     @property
     def last(self):

@@ -22,8 +22,8 @@ def timed_change(self, session, edits, gate, **keywords):
 
     result = change(self, session, edits, locked, **keywords)
     started, locked_at = times
-    record = {"session": session, "rows": len(edits), "waited": locked_at - started,
-            "held": time.monotonic() - locked_at}  # fmt: skip
+    held = time.monotonic() - locked_at
+    record = {"rows": len(edits), "waited": locked_at - started, "held": held}
     with open(place, "a") as file:
         print(json.dumps(record), file=file)
     return result

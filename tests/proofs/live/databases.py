@@ -153,7 +153,7 @@ class Rows(Watching):
     every = 0.2
 
     def __init__(self, claw):
-        self.claw, self.first, self.looks = claw, {}, 0
+        self.claw, self.first = claw, {}
 
     def state(self):
         files = (self.claw.path, f"{self.claw.path}-wal")
@@ -166,7 +166,6 @@ class Rows(Watching):
                 ident = json.loads(text).get("id")
                 if ident and not PLACEHOLDER.search(text.decode()):
                     self.first.setdefault(ident, hashlib.sha256(text).digest())
-        self.looks += 1
 
     def differing(self):
         with closing(plain_connection(self.claw.path)) as agent:
