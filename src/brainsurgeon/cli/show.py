@@ -136,7 +136,7 @@ def show(
     """  # noqa: D301
     if search is not None:
         if key or index or (name and session):
-            raise UsageError("--search takes one session, and neither --key nor --index")
+            raise UsageError("--search takes SESSION or --session, and neither --key nor --index")
         with options.reading() as (settings, store):
             found = operations.show.search(settings, store, search, name or session, regex=regex)
         options.print_answer(found, render.turns.found, found)
