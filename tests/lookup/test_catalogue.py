@@ -1,13 +1,12 @@
 """The catalogue of sessions: a record follows its session's header id."""
 
-import json
-
 import pytest
 
 from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.sessions.discovery import Root, discover_at, open_session
 from brainsurgeon.store import open_store
 from building.file_moves import exchange_names
+from building.world import Conversation
 
 
 @pytest.fixture
@@ -29,10 +28,9 @@ def write_session(root):
     def writing(name, identity):
         path = root / "main" / "sessions" / f"{name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        header = {"type": "session", "version": 3, "id": identity, "timestamp": "", "cwd": "/"}
-        entry = {"type": "message", "id": "0000000a", "message": {"role": "user", "content": "x"}}
-        lines = (header, entry) if identity else (entry,)
-        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        conversation = Conversation(identity)
+        conversation.user()
+        path.write_bytes(conversation.bytes())
         return path
 
     return writing

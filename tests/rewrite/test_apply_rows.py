@@ -11,7 +11,7 @@ from brainsurgeon.sessions.row_listing import UNTRIED
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
-from building.world import dump
+from building.world import Conversation, dump
 
 WORLD = ClawWorld
 
@@ -191,17 +191,14 @@ def set_event_text(world, ident, text):
 
 def change_rows(world):
     """Append a turn as the agent and extract its result, so that rows are changed."""
-    call = {"type": "toolCall", "id": "c9", "name": "exec", "arguments": {}}
-    messages = (
-        {"role": "assistant", "content": [call], "stopReason": "toolUse"},
-        {"role": "toolResult", "toolCallId": "c9", "toolName": "exec", "isError": False,
-         "content": [{"type": "text", "text": "what it printed " * 300}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "done"}], "stopReason": "stop"},
-    )  # fmt: skip
+    talk = Conversation()
+    talk.last = json.loads(world.claw.texts(GATEWAY)[-1])["id"]
+    talk.call()
+    ident = talk.result("what it printed " * 300)
+    talk.assistant()
     with claw_agent.transaction(world.claw.path) as agent:
-        for number, message in enumerate(messages):
-            entry = {"type": "message", "id": f"new-{number}", "timestamp": 1, "message": message}
+        for entry in talk.lines[1:]:
             claw_agent.append(agent, GATEWAY, dump(entry).rstrip(), int(WRITTEN * 1000))
     world.later(3600)
     assert world.outcome(GATEWAY, keep_recent=0)[0] == "changed"
-    assert "new-1" in world.placeholders()
+    assert ident in world.placeholders()
