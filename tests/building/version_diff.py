@@ -9,10 +9,7 @@ EMPTY_THINKING = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 
 
 def parse(line):
-    try:
-        return json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=str)
-    except (ValueError, RecursionError):
-        return None
+    return json.loads(line.decode(), parse_int=str, parse_float=str, parse_constant=str)
 
 
 def token_end(raw, at):

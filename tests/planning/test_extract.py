@@ -157,18 +157,12 @@ def test_forced_extraction_is_marked_and_names_its_field():
     ],
 )
 def test_extractable_number_replaces_keep_recent(window, position, why):
-    """`_extractable: N` keeps N messages, be it more or fewer than `keep_recent`."""
-    assert reason(decide(extractable=window, position=position)) == why
+    """`_extractable: N` keeps N messages instead of `keep_recent`; 0 and 1 are no booleans."""
+    decision = decide(extractable=window, position=position)
 
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_extractable_zero_and_one_are_windows(number):
-    """`_extractable` 0 and 1 are numbers of messages, although Python equals them to booleans."""
-    inside = decide(extractable=number, position=0)
-
-    assert reason(inside) == ("recent by its _extractable" if number else None)
-    assert getattr(inside, "forced", False) is False
-    assert reason(decide(replace(PART, chars=1), extractable=number, position=5)) == "short"
+    assert reason(decision) == why
+    assert getattr(decision, "forced", False) is False
+    assert reason(decide(replace(PART, chars=1), extractable=window, position=5)) == "short"
 
 
 @pytest.mark.parametrize(
