@@ -14,7 +14,7 @@ from brainsurgeon.sessions import exchange, retire
 from building import unsynced
 from building.claw import VERSIONS, Claw
 from building.processes import OtherProcess
-from building.world import NOBODY, SAMPLES, Conversation, World
+from building.world import NOBODY, Conversation, World
 from guard import guard
 
 settings.register_profile(
@@ -168,11 +168,6 @@ def every_claw(request, tmp_path):
 @pytest.fixture
 def conversation():
     return Conversation()
-
-
-@pytest.fixture
-def samples():
-    return SAMPLES
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import head
 from building.claude import ClaudeConversation
 from building.format_reading import open_lines
-from building.world import Conversation, dump
+from building.world import SAMPLES, Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
 RULES = Rules(
@@ -42,10 +42,10 @@ def plan_of(data, rules=RULES, requests=(), form="openclaw", **keys):
         replace(RULES, exclude_tools=("B*",), drop_signatures="all"),
     ],
 )
-def test_values_that_no_rule_extracts_affect_only_what_is_reported(samples, rules):
+def test_values_that_no_rule_extracts_affect_only_what_is_reported(rules):
     """Short values are judged only to explain: edits, warnings and times are the same without."""
     seen = 0
-    for path in sorted(samples.rglob("*.jsonl")):
+    for path in sorted(SAMPLES.rglob("*.jsonl")):
         with open_lines(path.read_bytes()) as lines:
             form = recognise(head(lines), "auto").form
             if form is None:
