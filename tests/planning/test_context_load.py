@@ -206,15 +206,6 @@ def test_call_before_an_extraction_includes_the_value():
     assert load.sent.chars == len(placeholder) + 4
 
 
-def test_measure_omits_details():
-    """The details of a result add no characters, since only the screen shows them."""
-    result = {"role": "toolResult", "toolCallId": "c", "toolName": "exec",
-              "content": [{"type": "text", "text": "r" * 8}],
-              "details": {"all": "d" * 999}}  # fmt: skip
-
-    assert measured(claw(result)).sent.chars == 8
-
-
 def test_measure_codex_uses_its_token_counts():
     """A call of Codex is its token count, which follows the reply; a repeated count is none."""
     item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731
