@@ -67,6 +67,7 @@ class World:
 
     def put(self, name, data, age=LONG_AGO):
         path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         moment = time.time_ns() - int(age * 1e9)
         os.utime(path, ns=(moment, moment))

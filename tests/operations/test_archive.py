@@ -299,7 +299,7 @@ def test_a_row_of_archives_is_combined_into_one(world):
     assert "Number 0 is done." in text_blocks(path.read_bytes(), ends[2][1])[0]
     assert outcome.reason == "4 archives of 6 turns archived"
     assert changes(world.store.runs.newest(1)[0]) == "4 archives of 6 turns archived"
-    [event] = [each for each in world.store.events.after(0) if each.kind == "archive"]
+    [event] = world.store.events.after(0, kinds=["archive"])
     assert event_text(event) == "main/s: 4 archives of 6 turns"
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
@@ -622,7 +622,7 @@ def test_archive_requests_that_cannot_succeed_are_cancelled(world):
     world.scan()
 
     assert not world.store.requests.of_session(ident)
-    lapses = [event.facts for event in world.store.events.after(0) if event.kind == "lapse"]
+    lapses = [event.facts for event in world.store.events.after(0, kinds=["lapse"])]
     assert {facts["entry_id"]: facts["reason"] for facts in lapses} == {
         prompt: "no gain", "gone": "the turn is no longer in its session",
     }  # fmt: skip

@@ -151,7 +151,6 @@ def test_a_damaged_database_is_named_and_stops_no_command(world, fault):
     for number in range(3):
         conversation.turn(f"{number} " + "x" * 2000)
     world.directory = world.root / "files" / "sessions"
-    world.directory.mkdir(parents=True)
     world.put("s.jsonl", conversation.bytes())
     call = program_for(world)
     assert call("scan", "--once").returncode == 0

@@ -299,13 +299,11 @@ def test_a_recent_sub_agent_defers_its_session(world, path):
     """The report of the sub-agent has yet to be written to the session."""
     own = ClaudeConversation(side=True)
     own.turn()
-    place = world.project / SESSION / "subagents"
-    place.mkdir(parents=True)
-    (place / "agent-a1.jsonl").write_bytes(own.bytes())
+    side = world.put(f"{SESSION}/subagents/agent-a1.jsonl", own.bytes(), age=0)
 
     report = world.scan(quiet_seconds=30, only={str(path)})
     assert "one of its sub-agents wrote" in outcome(report)[1]
-    os.utime(place / "agent-a1.jsonl", (time.time() - 31,) * 2)
+    os.utime(side, (time.time() - 31,) * 2)
     assert world.scan(quiet_seconds=30, only={str(path)}).sessions_changed == 1
 
 

@@ -140,14 +140,12 @@ def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
     for output in (1, 40, 100):
         talk.assistant(message="msg_a", requestId="req_a")
         talk.lines[-1]["message"]["usage"] = USAGE | {"output_tokens": output}
-    path = world.put(f"{SESSION}.jsonl", talk.bytes())
+    world.put(f"{SESSION}.jsonl", talk.bytes())
     for message in ("msg_a", "msg_b"):
         side.user("sub work")
         side.assistant(message=message, requestId=message.replace("msg", "req"))
         side.lines[-1]["message"]["usage"] = USAGE
-    inner = path.parent / SESSION / "subagents"
-    inner.mkdir(parents=True)
-    (inner / "agent-1.jsonl").write_bytes(side.bytes())
+    world.put(f"{SESSION}/subagents/agent-1.jsonl", side.bytes())
     costs = cost(world, SESSION, prices={"*": PRICE})
     world.close()
 

@@ -508,7 +508,6 @@ class TestRequests:
         """If a database changes while it is read, search and estimate handle the other agents."""
         conversation.user("a needle")
         world.directory = world.root / "other" / "sessions"
-        world.directory.mkdir(parents=True)
         world.put("s.jsonl", conversation.bytes())
         _change_while_read(world, monkeypatch)
 

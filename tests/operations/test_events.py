@@ -33,7 +33,7 @@ def test_a_request_that_lapses_is_recorded_as_an_event(world, pruned, path, conv
         append(path, [{"type": "custom", "id": f"c{clock.now}", "data": 1}])
         world.scan(quiet_seconds=10**6)
 
-    [lapse] = [event for event in world.store.events.after(0) if event.kind == "lapse"]
+    [lapse] = world.store.events.after(0, kinds=["lapse"])
     assert lapse.facts["entry_id"] == pruned
     assert lapse.session == "main/s"
 
@@ -50,7 +50,7 @@ def test_a_lasting_failure_is_recorded_once(world, pruned, path, clock, monkeypa
         clock.now += DAY
         world.scan()
 
-    [failure] = [event for event in world.store.events.after(0) if event.kind == "failure"]
+    [failure] = world.store.events.after(0, kinds=["failure"])
     assert (failure.session, failure.facts["reason"]) == ("main/s", "no entry")
 
 

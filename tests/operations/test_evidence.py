@@ -109,9 +109,7 @@ def test_evidence_works_for_databases_and_claude_code(tmp_path):
     claw.scan()
     talk = ClaudeConversation(side=True)
     talk.turn(FAILED)
-    directory = claude.project / SESSION / "subagents"
-    directory.mkdir(parents=True)
-    (directory / "agent-1.jsonl").write_bytes(talk.bytes())
+    claude.put(f"{SESSION}/subagents/agent-1.jsonl", talk.bytes())
     report = evidence(claude, "agent-1")
 
     assert before.index
@@ -171,9 +169,8 @@ def test_mount_fills_nothing_outside_its_scope(world):
     """A placeholder of another agent's session stays; an empty scope is an error."""
     talk = conversation_with_failure()
     world.put("s.jsonl", talk.bytes())
-    other = world.root / "other" / "sessions"
-    other.mkdir(parents=True)
-    (other / "o.jsonl").write_bytes(Conversation("2" * 8).bytes() + dump({"type": "x"}))
+    other = Conversation("2" * 8).bytes() + dump({"type": "x"})
+    world.put("../../other/sessions/o.jsonl", other)
     world.scan()
     request = request_with(f"[[extracted-{talk.failed}]]")
 

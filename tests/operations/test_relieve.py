@@ -381,7 +381,7 @@ def pending_session(world, clock):
 
 def lapses(world):
     """Return the session, action and reason of each request that lapsed."""
-    events = [event for event in world.store.events.after(0) if event.kind == "lapse"]
+    events = world.store.events.after(0, kinds=["lapse"])
     return [(event.session, event.facts["action"], event.facts["reason"]) for event in events]
 
 

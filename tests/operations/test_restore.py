@@ -340,7 +340,6 @@ def test_restore_wait_lasts_until_the_turn_ends(world, conversation, pruned, pat
 def test_restore_of_an_entry_in_two_sessions_is_ambiguous(world, conversation, pruned, path, twin):
     """An id in two equal sessions, which share a blob, is refused; `--session` selects one."""
     agent, name = twin.split("/")
-    (world.root / agent / "sessions").mkdir(parents=True, exist_ok=True)
     copy = world.put(f"../../{agent}/sessions/{name}.jsonl", conversation.bytes())
     world.scan()
     before = file_states(world.root)

@@ -93,6 +93,7 @@ def old_conversation(text="x" * 2000):
 
 def put(directory, name, data, age=3 * DAY):
     path = directory / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data if isinstance(data, bytes) else data.bytes())
     os.utime(path, (time.time() - age,) * 2)
     return path
@@ -450,7 +451,6 @@ def test_placeholder_in_another_agents_session_holds_the_value(world, other_sess
     path, ident = prune(world)
     run(world)
     elsewhere = world.root / "other" / "sessions"
-    elsewhere.mkdir(parents=True)
     stranger = Conversation("22222222-0000-4000-8000-000000000002")
     stranger.turn(path.read_text())
     world.restore(ident)
@@ -465,7 +465,6 @@ def test_equal_entry_id_of_another_agent_holds_no_value(world, other_sessions, c
     """An equal entry id of another agent has a placeholder with a number and holds nothing."""
     _path, ident = prune(world)
     elsewhere = world.root / "other" / "sessions"
-    elsewhere.mkdir(parents=True)
     stranger = Conversation("22222222-0000-4000-8000-000000000002")
     stranger._ids = itertools.count(int(ident, 16) - 2)
     stranger.turn("z" * 2000)
@@ -518,7 +517,6 @@ def make_two_roots(world):
     settings = {"roots": [{"path": str(world.root)}, {"path": str(other)}]}
     for number, root in enumerate((world.root, other)):
         directory = root / "main" / "sessions"
-        directory.mkdir(parents=True, exist_ok=True)
         prune(world, "t", directory=directory, text="yz"[number] * 3000, **settings)
         prune(world, "s", directory=directory, **settings)[0].unlink()
     run(world, **settings)

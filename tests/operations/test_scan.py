@@ -389,7 +389,6 @@ def test_scan_excludes_an_agent_in_another_layout_by_name(world, conversation):
     """`agent:<format>:<directory>` names the agent of a session outside the usual layout."""
     conversation.turn()
     conversation.turn()
-    (world.root / "logs").mkdir()
     path = world.put("../../logs/s.jsonl", conversation.bytes())
     report = world.scan(exclude=["agent:openclaw:logs"])
 
@@ -563,11 +562,7 @@ def unnamed_agent_session(world, conversation):
     """Write a long session that changed just now and whose directory does not name its agent."""
     conversation.turn("x" * 4000)
     conversation.turn("y" * 4000)
-    directory = world.root / "-home-me"
-    directory.mkdir()
-    path = directory / "s.jsonl"
-    path.write_bytes(conversation.bytes())
-    return path
+    return world.put("../../-home-me/s.jsonl", conversation.bytes(), age=0)
 
 
 def test_deferred_session_keeps_its_agent_name(world, unnamed_agent_session):
