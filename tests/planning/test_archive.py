@@ -63,27 +63,18 @@ def test_turn_with_a_duplicate_key_is_not_archived(archiving):
     assert ids[0][1] not in [archive.entry_id for archive in result.archives]
 
 
-def test_turns_archived_together_name_the_number_of_turns():
+@pytest.mark.parametrize(("count", "reason"), [(2, "with 1 other turn"), (3, "with 2 other turns")])
+def test_turns_archived_together_name_the_number_of_turns(count, reason):
     """A turn too small to be archived alone is reported as archived with the others."""
     talk, _ = conversation_of_turns(6)
-    messages = len(branch_roles(talk.bytes()))
-    three = 3 * messages // 6
-    result = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=three + 2))
-
-    assert [turn.archived for turn in result.turns] == [True] * 3 + [False] * 3
-    assert {turn.reason for turn in result.turns[:3]} == {"with 2 other turns"}
-    (archive,) = result.archives
-    assert (archive.turns, archive.calls, archive.failed) == (3, 15, 0)
-    assert len(archive.prompts) == 3
-
-
-def test_two_turns_archived_together_name_one_other_turn():
-    """Each of two turns in one archive is archived with one other turn."""
-    talk, _ = conversation_of_turns(6)
-    most = 4 * len(branch_roles(talk.bytes())) // 6 + 2
+    most = (6 - count) * len(branch_roles(talk.bytes())) // 6 + 2
     result = planned(talk, Archiving(replace(ON, tool_call_threshold=99), most=most))
 
-    assert [turn.reason for turn in result.turns[:2]] == ["with 1 other turn"] * 2
+    assert [turn.archived for turn in result.turns] == [True] * count + [False] * (6 - count)
+    assert {turn.reason for turn in result.turns[:count]} == {reason}
+    (archive,) = result.archives
+    assert (archive.turns, archive.calls, archive.failed) == (count, 5 * count, 0)
+    assert len(archive.prompts) == count
 
 
 def test_turns_that_cannot_be_archived_may_lose_their_values():
