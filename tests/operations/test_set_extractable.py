@@ -55,11 +55,15 @@ def test_pin_survives_a_lost_extractable_field(world, conversation, ident, path,
     assert world.scan().values_extracted == 0
 
 
-def test_pin_whose_field_was_lost_can_be_removed(world, conversation, ident, path, clock):
-    """Removing a pin ends it, even if the agent's rewrite dropped `_extractable`."""
+@pytest.mark.parametrize("scans", [0, 1])
+def test_pin_whose_field_was_lost_can_be_removed(world, conversation, ident, path, clock, scans):
+    """Removing a pin ends it, even if the agent dropped `_extractable`, and after a scan, too."""
     pin(world, ident, False)
     path.write_bytes(conversation.bytes())
     clock.now = int(time.time()) + 60
+    for _ in range(scans):
+        clock.now += 3600
+        world.scan()
     pin(world, ident, None)
 
     assert path.read_bytes() == conversation.bytes()

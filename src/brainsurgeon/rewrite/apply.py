@@ -628,6 +628,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         if plan.handled.fields_gone:
             with store.transaction():
                 store.fields.undo(change.session_id, plan.handled.fields_gone)
+                store.files.forget([examined.session.file.path])  # else it counts as unchanged
         return None
     check_mount(examined.session)
     savings = count_savings(store, examined, plan)
