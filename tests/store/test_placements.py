@@ -41,21 +41,15 @@ def test_confirmed_extractions_are_placed_in_their_session(store, row):
     assert unplaced(store) == [None, None]
 
 
-def test_value_is_placed_in_every_session_with_its_placeholder(store, row, fork):
-    """A value is placed in its session and in each fork in which it was seen."""
+def test_value_is_placed_and_counted_in_each_session(store, row, fork):
+    """A value is placed and counted in its session and in each fork in which it was seen."""
     record(store, fork, placed=[1])
+    counts = {ident: count for ident, (count, _) in store.extractions.totals().items()}
 
     assert store.placements.of_session(fork.id) == {1}
     assert store.placements.sessions_of(1) == {row.id, fork.id}
     assert store.placements.sessions_of(2) == {row.id}
-
-
-def test_totals_count_a_value_in_each_session_that_holds_it(store, row, fork):
-    """The totals of a session count the values that it holds, even of other sessions."""
-    record(store, fork, placed=[1])
-    values = {ident: count for ident, (count, _) in store.extractions.totals().items()}
-
-    assert values == {row.id: 2, fork.id: 1}
+    assert counts == {row.id: 2, fork.id: 1}
 
 
 def test_value_is_unplaced_when_the_last_session_loses_it(store, row, fork):
