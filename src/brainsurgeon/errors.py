@@ -103,7 +103,7 @@ class BusyError(BrainsurgeonError):
 
 
 class ChangedError(BrainsurgeonError):
-    """The session differs from its record in the store. The entry was left as it is."""
+    """The session differs from its record, or the entry cannot be edited. It was left as it is."""
 
     exit_code = 3
 

@@ -10,8 +10,10 @@ import time
 from contextlib import closing, suppress
 
 import pytest
+from msgspec import structs
 
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
+from brainsurgeon.model.reports import PlaceholdersLeft
 from brainsurgeon.operations import store as store_care
 from brainsurgeon.render.sessions import before_replacing, replacement
 from brainsurgeon.store import backup, open_store
@@ -253,6 +255,23 @@ def test_store_restore_names_the_store_with_the_newer_values(world, pruned, targ
     assert "only the old store has the values" in replacement(done)
     assert "`brainsurgeon store restore`" in replacement(done)
     assert "only a newer backup can have the values" in replacement(without_old_store)
+
+
+def test_newer_placeholders_add_up_and_unreadable_sessions_are_named(world, pruned, target):
+    """Each session is listed with its newer placeholders only; with none, some are possible."""
+    store_care.back_up(world.settings(), target)
+    done = replace(world, target)
+    newer = PlaceholdersLeft("main/t", placeholders=5, orphans=2)
+    unreadable = PlaceholdersLeft("main/u", 0, 0, note="permission denied", sure=False)
+    both, one = (
+        replacement(structs.replace(done, newer=left))
+        for left in ((newer, unreadable), (unreadable,))
+    )
+
+    assert "2 placeholders newer than the backup" in both
+    assert "main/t: 2 placeholders" in both
+    assert "perhaps there are placeholders newer than the backup" in one
+    assert "main/u: there may be placeholders, permission denied" in one
 
 
 def test_store_restore_changes_nothing_before_confirmation(world, pruned, target):

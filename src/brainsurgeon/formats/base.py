@@ -59,7 +59,10 @@ class Format(Protocol):
         """Return the id of the conversation. It must never change while the file is used."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest of what we never edit, if different entries may have the same id."""
+        """Return a digest that tells entries with equal ids apart, None if ids are unique.
+
+        It depends only on parts of the entry that we never edit.
+        """
         return None
 
     def survey(self, lines: Lines, kept_messages: int) -> Survey:

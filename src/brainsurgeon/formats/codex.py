@@ -24,7 +24,7 @@ ONLY_READ = (
 
 def agent(head: bytes) -> str | None:
     found = _WORKING_DIRECTORY.search(head)
-    try:  # the directory, encoded as in Claude Code
+    try:  # the directory, encoded roughly as in Claude Code
         return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
     except ValueError:
         return None

@@ -1,7 +1,7 @@
 """The sessions of OpenClaw and pi.
 
-One JSON object a line; entries form a tree by `id` and `parentId`. System prompts and tools (in
-messages of the role `system`, and in a compaction's `systemMessage`) are never extracted. Sources:
+One JSON object a line; entries form a tree by `id` and `parentId`. System prompts and definitions
+of tools (in messages of the role `system`, and in a compaction's `systemMessage`) stay. Sources:
 files of these programs, @mariozechner/pi-coding-agent 0.73.1 and @earendil-works/pi-coding-agent
 1.5.2 (`dist/core/session-manager.js`), and openclaw 2026.7.35 (`dist/transcript-tree-*.js`,
 scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
@@ -526,7 +526,7 @@ class OpenClawRows(OpenClaw):
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):
             # A placeholder for a whole block is text, which the index would lack. Signed thinking
-            # is a block, too. What the indexes take from it is not known, so it stays.
+            # is a whole block, too: what the indexes take from it is not known, so it stays.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

@@ -249,7 +249,7 @@ def newest(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
 def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the values with these keys, or all values if there are no keys.
 
-    A key is a whole path, one step of a path, or several of these, separated by commas.
+    A key is a whole path, one name in a path, or several of these, separated by commas.
     """
     wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(

@@ -48,7 +48,7 @@ class Extraction(RemovedValue, frozen=True):
     call, or an archive. `size` and `digest` are those of the value's bytes in its line.
 
     `state` is `expired` if there is a tombstone; `blob_id` is then None. Otherwise, it is
-    `standing` if a session that was read contains the placeholder, or `restored` if none does.
+    `standing` while a session is recorded to contain the placeholder, else `restored`.
     """
 
     id: int
@@ -284,5 +284,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session has the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # when the last of these sessions was missing or lost it
+    missed_at: float | None = None  # the latest time one was found missing or without it
     unseen: bool = False  # the run could not check whether each of the sessions still exists

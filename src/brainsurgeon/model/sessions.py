@@ -154,7 +154,7 @@ class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a 
     root: str
     path: str
     why: str
-    failed: bool = True  # False for a missing optional root
+    failed: bool = True  # False for a root that is missing or doubtful
 
 
 OFF_BRANCH = "off the active branch"

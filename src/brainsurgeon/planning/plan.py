@@ -78,8 +78,8 @@ class _Planner:
         # The ids that entries have in the file, by the start of an edit. Only for edits whose
         # `entry_id` (the recorded id) differs.
         self._ids_in_file: dict[int, str] = {}
-        # Ids of extractions in the file. `_supposed` are those in `Matcher.moved` whose entry has
-        # another id than the recorded one.
+        # Ids of the extractions whose placeholders were found. `_supposed`: found in an entry with
+        # another id than the recorded one, so perhaps pasted there.
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0
@@ -226,7 +226,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield the requests to redact that end without an answer. Note when the others will."""
+        """Yield the requests to redact that end without an answer. Note when others will end."""
         session, found = self._session, self._own.requests
         for request in self._records.requests:
             if request.action == "redact" and request.id is not None and request.id not in found:

@@ -188,8 +188,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if all earlier values are as they were when the thinking was signed:
-        # if none of them stays extracted, and none was extracted earlier than this thinking.
+        # A signature is valid if all values before it are as they were when it was made. This is
+        # certain if none of them stays extracted, and none was extracted before this thinking was.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import bytes_, counted, iso, lasting
@@ -213,7 +214,7 @@ def replacement(done: reports.Replacement) -> str:
             "with the old store, then `brainsurgeon restore --all`"
         )
         kept = [f"the old store is kept as {safe(done.kept)}; remove it when all is well"]
-    installed = f"{safe(done.path)} is the store now: {_size(done)}"
+    installed = f"the store was replaced by a copy of {safe(done.path)}: {_size(done)}"
     return "\n".join([installed, *_newer(done, values), *kept])
 
 
@@ -234,8 +235,10 @@ def purge(done: reports.Purge) -> str:
 def _newer(backup: reports.Replacement, values: str) -> list[str]:
     if not backup.newer:
         return ["no placeholder in a session is newer than the backup"]
-    placeholders = counted(sum(left.orphans for left in backup.newer), "placeholder")
-    return [f"{placeholders} newer than the backup: {values}", *_listed(backup.newer)]
+    number = sum(left.orphans for left in backup.newer)
+    what = counted(number, "placeholder") if number else "perhaps there are placeholders"
+    listed = [replace(left, placeholders=left.orphans) for left in backup.newer]
+    return [f"{what} newer than the backup: {values}", *_listed(listed)]
 
 
 def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:

@@ -116,7 +116,7 @@ UNPROVEN = "leases prove nothing on this filesystem ({}), and the session's root
 
 
 def unproven(descriptor: int) -> str | None:
-    """Return the filesystem of an open file if leases prove nothing on it, else None."""
+    """Return the filesystem of an open file if it is not in `PROVEN`, else None."""
     if sys.platform != "linux":
         return None
     # `struct statfs` is shorter than this, and begins with the number.

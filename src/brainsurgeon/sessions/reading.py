@@ -191,7 +191,7 @@ def head(lines: Iterable[Line]) -> list[bytes]:
 
 
 def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
-    # It must not check for signals: after one, recovery recognises files.
+    # Recovery calls this even after a signal to stop, so it must not check for one.
     lines = FileLines(descriptor, os.fstat(descriptor).st_size, check_stop=lambda: None)
     return formats.recognise(head(lines), hint)
 

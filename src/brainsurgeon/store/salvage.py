@@ -114,7 +114,7 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
     Raises StoreFullError without room for a copy, BusyError if another process is writing, and
-    StoreUnusableError if the disk fails, nothing can be read, or the database has another version.
+    StoreUnusableError if the disk fails, no value can be read, or the database has another version.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
@@ -138,7 +138,7 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
         with suppress(FileNotFoundError):
             os.unlink(mended)
     raise StoreUnusableError(
-        f"{path}: nothing in it can be read any more ({code}); nothing was touched. "
+        f"{path}: no stored value in it can be read any more ({code}); nothing was touched. "
         "`brainsurgeon store restore FILE` puts a backup in its place"
     )
 

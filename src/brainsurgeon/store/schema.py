@@ -36,9 +36,9 @@ CREATE TABLE blobs (
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
 -- Extracted values, as in Extraction. The same placeholder (`name` is its id) at the same key path
--- always means the same value. So a row of a completed rewrite is kept, even if its value expired,
--- until a new row of the value replaces it. `path` is JSON, or a short form: t0 is
--- message.content.0.text, c0 is message.content.0.content.
+-- always means the same value. Lest it get another one, the row of a completed rewrite is kept,
+-- even if its value expired, until a new row of the value replaces it.
+-- `path` is JSON, or a short form: t0 is message.content.0.text, c0 is message.content.0.content.
 -- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is the time since when no
 -- session contains the placeholder.
 CREATE TABLE extractions (
@@ -202,7 +202,8 @@ CREATE TABLE savings (
     savings BLOB NOT NULL
 ) STRICT;
 
--- All tables from here on except `meta` are caches: scans fill them again.
+-- All tables from here on except `meta` are caches. Scans fill them again, but for the costs of
+-- deleted sessions.
 
 -- The load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (
