@@ -9,6 +9,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
@@ -329,6 +330,18 @@ def listener(address):
     line.bind("\0" + address[1:] if address.startswith("@") else address)
     line.settimeout(20)
     return line
+
+
+def test_sigterm_during_the_start_ends_the_daemon_as_later(world):
+    """A daemon that gets SIGTERM while it reads its configuration exits with 0, once started."""
+    path = str(world.config_file(**HOURLY))
+    program = (
+        "import os, signal; from brainsurgeon import config, daemon;"
+        f"daemon.run(lambda: (os.kill(os.getpid(), signal.SIGTERM), config.load({path!r}))[1])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("kind", ["path", "abstract"])

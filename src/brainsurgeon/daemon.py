@@ -69,6 +69,7 @@ def run(load: Load) -> None:
 
     Raises BusyError if another daemon uses the store, StoreUnusableError if the store is unusable.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)  # they wait until the daemon is ready
     settings, warnings = load()
     log.set_up(settings, warnings)
     with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
@@ -97,7 +98,6 @@ class _Daemon:
 
     def run(self) -> None:
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)
         self._schedule()
         self._log.info("daemon_started", module="daemon", pid=os.getpid())
         self._scheduler.start()
