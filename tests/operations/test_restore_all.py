@@ -18,6 +18,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import UNFINISHED
 from brainsurgeon.sessions import exchange, retire
 from building.world import (
+    NOBODY,
     Conversation,
     add_two_values,
     append,
@@ -252,6 +253,26 @@ def test_restore_all_fails_for_a_session_replaced_by_a_link(world, pruned, path)
 
     assert (outcome.state, outcome.unfinished) == ("failed", True)
     assert "symbolic link" in outcome.reason
+
+
+def test_pristine_fails_for_an_unreadable_root_with_our_fields(world, pruned, path):
+    """Fields may still be in the files: the session is reported as failed, not as gone."""
+    world.restore(pruned)
+    assert b"_restored" in path.read_bytes()
+    world.restore_all()
+    os.chmod(world.root, 0)
+    os.seteuid(NOBODY) if os.geteuid() == 0 else None
+    try:
+        [outcome] = world.restore_all(pristine=True)
+    finally:
+        os.seteuid(os.getuid())
+        os.chmod(world.root, 0o755)
+    [undone] = world.restore_all(pristine=True)
+
+    assert (outcome.state, outcome.unfinished) == ("failed", True)
+    assert "fields of brainsurgeon" in outcome.reason
+    assert undone.insertions_removed
+    assert b"_restored" not in path.read_bytes()
 
 
 def test_restore_all_waits_for_a_busy_session(world, conversation, pruned, path, clock):

@@ -197,10 +197,13 @@ def _why_unseen(path: str, problems: Iterable[Unreadable]) -> str:
     return next((f"{problem.path}: {problem.why}" for problem in above), "")
 
 
-def why_hidden(store: Store, session: Session) -> str:
-    """Return why a session cannot be read, or "" if it is gone or contained no placeholders."""
+def why_hidden(store: Store, session: Session, *, with_fields: bool = False) -> str:
+    """Return why a session cannot be read, or "" if it is gone or contained nothing to undo."""
     record = session.record
-    if record is None or not store.placements.of_session(record.id):
+    if record is None or not (
+        store.placements.of_session(record.id)
+        or (with_fields and store.fields.of_session(record.id))
+    ):
         return ""
     found = session_at(record.root, record.path)
     if isinstance(found, Unreadable):

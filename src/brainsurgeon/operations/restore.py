@@ -381,8 +381,8 @@ def _change(
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
     title, file = session.title, session.file
     if file is None:
-        if hidden := why_hidden(store, session):
-            reason = f"{hidden}: it may still contain placeholders"
+        if hidden := why_hidden(store, session, with_fields=request.pristine):
+            reason = f"{hidden}: it may still contain placeholders or fields of brainsurgeon"
             return kind(title, "failed", reason=reason, left=(session.path,)), None
         return kind(title, "gone", reason="its file is gone"), None
     try:
