@@ -45,7 +45,7 @@ def test_store_purge_refuses_while_placeholders_remain(world, entry_id, cli):
     purged = cli("store", "purge", "--yes")
 
     assert refused.returncode == 1
-    assert b"main/s: 1 placeholder" in refused.stdout
+    assert b"main/s: 1 extracted value" in refused.stdout
     assert report["removed"] is False
     assert [blocker["session"] for blocker in report["in_the_way"]] == ["main/s"]
     assert (purged.returncode, world.state.exists()) == (0, False)

@@ -15,6 +15,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import MOST_HITS, cat, search, show_turn
 from brainsurgeon.operations.status import metrics, status
+from brainsurgeon.operations.store import purge
 from brainsurgeon.render.runs import changes, event_text
 from building.turns import (
     ARCHIVE_ON,
@@ -101,9 +102,15 @@ def test_archive_changes_only_parent_and_text_of_the_answer(world, archived_sess
 
 
 def test_restore_all_unarchives_every_turn(world, archived_session):
-    """The turns are live again."""
+    """The turns are live again. Before that, `store purge` keeps the store."""
     path, before, ends = archived_session
+    world.close()
+    [left] = purge(world.settings()).placeholders
     world.restore_all()
+    world.close()
+
+    assert left.placeholders == 3
+    assert purge(world.settings()).removed
 
     assert branch_roles(path.read_bytes()) == branch_roles(before)
     for _, closing in ends:

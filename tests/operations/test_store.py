@@ -20,10 +20,30 @@ from brainsurgeon.store import backup, open_store
 from brainsurgeon.store import database as opening
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
+from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import wait_until
 from building.world import LATER, NOBODY, Conversation, entry_text, sql
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
+
+
+@pytest.fixture
+def claude_world(tmp_path):
+    """Write a session of Claude Code with six long thoughts."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    for number in range(6):
+        talk.user()
+        block = {"type": "thinking", "thinking": "hm " * 900, "signature": f"s{number}"}
+        talk.assistant(block, message=f"m{number}", stop=None)
+        talk.assistant(message=f"m{number}")
+    world.put("talk.jsonl", talk.bytes())
+    yield world
+    world.close()
+
+
+def scan_thinking(world):
+    rules = [{"kind": "thinking", "keep_recent": 0}]
+    assert world.scan(rules=rules).values_extracted == 6
 
 
 @pytest.fixture
@@ -241,6 +261,22 @@ def test_store_restore_lists_newer_placeholders(world, pruned, target):
     assert (world.directory / "t.jsonl").read_bytes().count(b"z" * 3000) == 1
 
 
+def test_store_restore_lists_newer_values_without_a_placeholder(claude_world, target):
+    """The current store tells which thinking was extracted after the backup, unless damaged."""
+    world = claude_world
+    assert world.store.exists
+    store_care.back_up(world.settings(), target)
+    scan_thinking(world)
+    result = replace(world, target)
+    (newer,) = result.newer
+    again = replace(world, result.kept)
+    (world.state / "store.db").write_bytes(b"\xff" * 3000)
+    unreadable = replace(world, target)
+
+    assert (newer.orphans, newer.sure) == (6, True)
+    assert (again.newer, unreadable.newer) == ((), ())
+
+
 def test_store_restore_names_the_store_with_the_newer_values(world, pruned, target):
     """The values are in the current store; afterwards in the old one, if there was a store."""
     store_care.back_up(world.settings(), target)
@@ -268,10 +304,10 @@ def test_newer_placeholders_add_up_and_unreadable_sessions_are_named(world, prun
         for left in ((newer, unreadable), (unreadable,))
     )
 
-    assert "2 placeholders newer than the backup" in both
-    assert "main/t: 2 placeholders" in both
-    assert "perhaps there are placeholders newer than the backup" in one
-    assert "main/u: there may be placeholders, permission denied" in one
+    assert "2 extracted values newer than the backup" in both
+    assert "main/t: 2 extracted values" in both
+    assert "perhaps there are extracted values newer than the backup" in one
+    assert "main/u: there may be extracted values, permission denied" in one
 
 
 def test_store_restore_changes_nothing_before_confirmation(world, pruned, target):
@@ -457,6 +493,32 @@ def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, p
     assert remaining.placeholders == 1
     assert "`restore --all` restores it" in remaining.note
     assert (world.state / "store.db").exists()
+
+
+def test_purge_refuses_while_a_value_without_a_placeholder_is_extracted(claude_world):
+    """Emptied thinking counts until it is restored or the session's file is gone."""
+    world = claude_world
+    before = world.files()
+    scan_thinking(world)
+    world.close()
+    refused = store_care.purge(world.settings())
+    world.restore_all(pristine=True)
+    world.close()
+
+    [remaining] = refused.placeholders
+    assert (refused.removed, remaining.placeholders, remaining.orphans) == (False, 6, 0)
+    assert world.files() == before
+    assert store_care.purge(world.settings()).removed
+
+
+def test_purge_ignores_values_of_sessions_that_are_gone(claude_world):
+    """Values of a session whose file was deleted do not keep the store."""
+    world = claude_world
+    scan_thinking(world)
+    world.close()
+    (world.directory / "talk.jsonl").unlink()
+
+    assert store_care.purge(world.settings()).removed
 
 
 def test_purge_even_so_deletes_the_store_and_keeps_other_files(world, pruned):

@@ -60,7 +60,7 @@ def restore(
     """Replace the store with a backup. The old store is kept in another file.
 
     Stop the daemon first. The backup is checked before anything is changed. Sessions with
-    placeholders newer than the backup are listed: the backup does not contain their values.
+    extracted values newer than the backup are listed: the backup does not contain these.
 
     \b
     Example:
@@ -82,13 +82,13 @@ def restore(
 @options.shared
 def purge(
     even_so: bool = Option(
-        False, help="Remove the store even if placeholders are left. Their values are lost."
+        False, help="Remove the store even if extracted values are left. They are lost."
     ),
     yes: Yes = False,
 ) -> None:
-    """Remove the store, unless a session still contains a placeholder.
+    """Remove the store, unless extracted values of a session are not restored yet.
 
-    Stop the daemon and run brainsurgeon restore --all first.
+    Stop the daemon and run brainsurgeon restore --all --pristine first.
 
     \b
     Example:

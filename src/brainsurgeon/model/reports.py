@@ -447,7 +447,7 @@ class Context(Struct, frozen=True):
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
     """The replacement of the store by a backup, done or planned."""
 
-    newer: tuple[PlaceholdersLeft, ...]  # placeholders without a record in the backup
+    newer: tuple[PlaceholdersLeft, ...]  # extracted values without a record in the backup
     kept: str | None = None  # the path of the old store
 
 
@@ -501,8 +501,8 @@ class Finding(Struct, frozen=True):
 
 class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
     session: str
-    placeholders: int
-    orphans: int  # placeholders without a record
+    placeholders: int  # and values that were extracted without a placeholder
+    orphans: int  # those of them without a record
     note: str = ""
     sure: bool = True  # False if the session could not be read; `note` is then the reason
     entries: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive

@@ -14,7 +14,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import Session, find_record, walk, why_hidden
-from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, parse, placeholder_in, value_at
+from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, KeyPath, parse, placeholder_in, value_at
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
@@ -52,6 +52,8 @@ class SessionPlaceholders(Struct, frozen=True):
     expired: int  # number of matched placeholders whose value expired
     orphans: tuple[str, ...]  # for each placeholder without a matching record: the id of its entry
     unknown: int  # number of texts that only look like placeholders
+    # Unexpired values without a placeholder: emptied thinking, shortened calls, archived turns.
+    unmarked: frozenset[tuple[str, KeyPath, bytes]]  # entry id, path and digest
     session_id: int | None
 
 
@@ -254,6 +256,12 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         value.id: value.blob_id is None
         for value in examined.records.extractions if value.replacement is None
     }  # fmt: skip
+    here = set(planned.sightings.here)
+    unmarked = frozenset(
+        (value.entry_id, value.path, value.digest) for value in examined.records.extractions
+        if value.replacement is not None and value.blob_id is not None
+        and value.id in here and not value.is_link
+    )  # fmt: skip
     matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
     orphans = tuple(
         entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
@@ -266,21 +274,26 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     )
     return SessionPlaceholders(
         matched, sum(is_expired[ident] for ident in matched), orphans,
-        texts - len(matched) - len(orphans), examined.records.own,
+        texts - len(matched) - len(orphans), unmarked, examined.records.own,
     )  # fmt: skip
 
 
-def placeholders_left(settings: Settings, store: Store) -> Iterator[PlaceholdersLeft]:
+def placeholders_left(
+    settings: Settings, store: Store, current: Store | None = None
+) -> Iterator[PlaceholdersLeft]:
+    """Yield the sessions that lack extracted values. Values only in `current` count as orphans."""
     seen = walk(settings, store, with_former_roots=True)
     for problem in seen.problems:
         if problem.failed:
             yield _unsure(problem.path, problem.why)
     for session in seen.sessions:
-        if left := _left_in(settings, store, session):
+        if left := _left_in(settings, store, session, current):
             yield left
 
 
-def _left_in(settings: Settings, store: Store, session: Session) -> PlaceholdersLeft | None:
+def _left_in(
+    settings: Settings, store: Store, session: Session, current: Store | None
+) -> PlaceholdersLeft | None:
     record = session.record
     if session.file is None:
         why_unseen = why_hidden(store, session)
@@ -288,6 +301,7 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
     try:
         with open_session(session.file) as opened:
             seen = placeholders_of(settings, store, opened)
+            known = placeholders_of(settings, current, opened).unmarked if current else frozenset()
     except FileNotFoundError:
         return None
     except RefusedError as why:
@@ -297,7 +311,8 @@ def _left_in(settings: Settings, store: Store, session: Session) -> Placeholders
         return _unsure(session.title, "it is being written now")
     except OSError as why:
         return _unsure(session.title, why.strerror or type(why).__name__)
-    number, orphans = len(seen.matched) + len(seen.orphans), len(seen.orphans)
+    orphans = len(seen.orphans) + len(known - seen.unmarked)
+    number = len(seen.matched) + len(seen.unmarked) + orphans
     return PlaceholdersLeft(session.title, number, orphans) if number else None
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -36,9 +37,9 @@ def replace_store(
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         values = backup.copy_backup(os.path.abspath(source), path)
-        with open_to_read(place) as store:
+        with open_to_read(place) as store, _undamaged(directory) as current:
             newer = tuple(
-                session for session in placeholders_left(settings, store)
+                session for session in placeholders_left(settings, store, current)
                 if session.orphans or not session.sure
             )  # fmt: skip
         replacement = Replacement(source, os.stat(path).st_size, values, newer)
@@ -47,8 +48,18 @@ def replace_store(
         return replace(replacement, kept=kept)
 
 
+def _undamaged(directory: str) -> Store:
+    """Open the store, or an empty one if it is unusable or damaged."""
+    with suppress(StoreUnusableError):
+        store = open_to_read(directory)
+        if store.damage() is None:
+            return store
+        store.close()
+    return Store(empty_database(), directory, None)
+
+
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
-    """Remove the store. If placeholders may be left, remove it only with `even_so`."""
+    """Remove the store. If sessions may lack values, remove it only with `even_so`."""
     directory = settings.state_dir
     if not (os.path.lexists(database_path(directory)) or may_exist(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")

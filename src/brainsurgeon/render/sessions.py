@@ -226,17 +226,17 @@ def purge(done: reports.Purge) -> str:
             kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
         return f"{safe(done.directory)}: the store was removed{kept}"
     return "\n".join([
-        f"{safe(done.directory)}: the store was not removed, since placeholders may be left",
+        f"{safe(done.directory)}: the store was not removed, since extracted values may be left",
         *_listed(done.placeholders),
-        "`brainsurgeon restore --all` restores them; --even-so removes the store anyway",
+        "`brainsurgeon restore --all --pristine` restores them; --even-so removes the store anyway",
     ])  # fmt: skip
 
 
 def _newer(backup: reports.Replacement, values: str) -> list[str]:
     if not backup.newer:
-        return ["no placeholder in a session is newer than the backup"]
+        return ["no extracted value is newer than the backup"]
     number = sum(left.orphans for left in backup.newer)
-    what = counted(number, "placeholder") if number else "perhaps there are placeholders"
+    what = counted(number, "extracted value") if number else "perhaps there are extracted values"
     listed = [replace(left, placeholders=left.orphans) for left in backup.newer]
     return [f"{what} newer than the backup: {values}", *_listed(listed)]
 
@@ -244,8 +244,8 @@ def _newer(backup: reports.Replacement, values: str) -> list[str]:
 def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     lines = []
     for left in placeholders:
-        number = counted(left.placeholders, "placeholder")
-        found = number if left.sure else "there may be placeholders"
+        number = counted(left.placeholders, "extracted value")
+        found = number if left.sure else "there may be extracted values"
         note = f", {safe(left.note)}" if left.note else ""
         lines.append(f"  {safe(left.session)}: {found}{note}")
     return first(lines, _MOST, "  … and {} more, with --json")
