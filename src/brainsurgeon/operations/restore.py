@@ -365,10 +365,10 @@ def _restore_session(
         return plan, None
     nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
     note = ""
-    if plan.handled.unfit:  # this thinking was signed while a placeholder preceded it
+    if plan.handled.unfit:  # this thinking was perhaps signed while a placeholder preceded it
         number = counted(len(plan.handled.unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
-        note = f"signed thinking of {number} no longer fits the preceding content: {outcome}"
+        note = f"signed thinking of {number} may no longer fit the preceding content: {outcome}"
     return reports.SessionRestore(
         title, "restored" if plan.edits else nothing, len(plan.restorations),
         plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
