@@ -95,7 +95,7 @@ def plain(text: str) -> str:
 
 def codes() -> list[tuple[str, str]]:
     """Return the exit codes and their meanings from the reference."""
-    return re.findall(r"^\| (\d) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
+    return re.findall(r"^\| (\d+) \| (.*) \|$", COMMANDS.read_text(), re.MULTILINE)
 
 
 def help_of(*words: str) -> str:
