@@ -347,6 +347,39 @@ def test_only_keys_of_a_table_are_suggested_for_it(problems):
     assert "no such key; there are enabled, max_step, threshold, max_messages" in problem
 
 
+def test_a_problem_names_the_line_of_its_key(problems):
+    """In each table of a list, below a table with a quoted name, and for quoted keys."""
+    messages = problems("""\
+[[roots]]
+path = "/a"
+
+[[roots]]
+path = "b"
+
+[[rules]]
+kind = "user"
+[[rules]]
+keep_recent = 3
+kind = "thoughts"
+[prices]
+"a:b" = { input = 3, cache_read = 0.3, cache_write = 3, output = 9 }
+"c.1" = { input = 3, cache_read = -1, cache_write = 3, output = 9 }
+[profiles."my-own"]
+when = "now"
+[[profiles.other.rules]]
+kind = "user"
+[[profiles.other.rules]]
+kind = "user"
+tool = 7
+""")
+
+    lines = {message.partition(": ")[0]: message.split()[-1] for message in messages}
+    assert lines == {
+        "roots[1].path": "5)", "rules[1].kind": "11)", "prices.c.1.cache_read": "14)",
+        "profiles.my-own.when": "16)", "profiles.other.rules[1].tool": "21)",
+    }  # fmt: skip
+
+
 def test_a_problem_hides_the_value_of_an_unknown_key(problems):
     """A long value is shown shortened; that of an unknown key is not, for it may be a secret."""
     messages = problems(f'log_level = "{"loud" * 50}"\napi_key = "hunter2"\n')

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import Any
@@ -142,8 +143,8 @@ def _covers(earlier: str, later: str) -> bool:
     return earlier.startswith(KEY) == later.startswith(KEY) and fnmatchcase(later, earlier)
 
 
-_KEY = re.compile(r"\s*([A-Za-z0-9_]+)\s*=")
-_TABLE = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_.]+)\s*\]")
+_KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w.-]+)\s*=""")
+_TABLE = re.compile(r"""\s*\[(\[?)\s*([\w."'*/: -]+?)\s*\]""")
 PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
 FORMER_KEYS = ("last_run_at", "last_retention_run_at")  # the store keeps these times now
 
@@ -194,10 +195,10 @@ def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> 
         return ConfigError("environment", problems)
     numbered = []
     for problem in problems:
-        keys = re.sub(r"\[[0-9]+\]", "", problem.partition(":")[0]).split(".")
-        places = (lines.get(".".join(keys[:end])) for end in range(len(keys), 0, -1))
-        line = next(filter(None, places), None)
-        numbered.append(f"{problem} (line {line})" if line else problem)
+        place = problem.partition(": ")[0]
+        while place and place not in lines:  # try the table that contains it
+            place = re.sub(r"(^|[.\[])[^.\[]*$", "", place)
+        numbered.append(f"{problem} (line {lines[place]})" if place else problem)
     return ConfigError(source, numbered)
 
 
@@ -213,12 +214,18 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
     lines: dict[str, int] = {}
     section = ""
+    counts: Counter[str] = Counter()  # tables of each list
     for number, line in enumerate(text.split("\n"), 1):
         if heading := _TABLE.match(line):
-            section = f"{heading[1]}."
-            lines.setdefault(heading[1], number)
+            name = re.sub("[\"']", "", heading[2])
+            lines.setdefault(name, number)
+            section = f"{name}."
+            if heading[1]:
+                lines[f"{name}[{counts[name]}]"] = number
+                section = f"{name}[{counts[name]}]."
+                counts[name] += 1
         elif key := _KEY.match(line):
-            lines.setdefault(f"{section}{key[1]}", number)
+            lines.setdefault(section + key[1].strip("\"'"), number)
     return table, lines
 
 
