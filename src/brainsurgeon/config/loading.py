@@ -87,7 +87,8 @@ def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
             yield f"profiles.{name}: wants rules or trigger_types, but a table with both is given"
     for place, archive in archives.items():
         if archive.command and not archive.enabled:
-            yield f"{place}.command: wants archive.enabled = true, but false is given (the default)"
+            default = "" if "enabled" in archive.model_fields_set else " (the default)"
+            yield f"{place}.command: wants archive.enabled = true, but false is given{default}"
     yield from _profile_problems(settings)
 
 
