@@ -57,6 +57,9 @@ def test_invalid_arguments_are_explained_in_one_line(cli, words, why):
     ("show a --search text --session b", "--session"), ("archive --list --note text", "--note"),
     ("archive --list --dry-run", "--dry-run"), ("history --follow --counts", "--counts"),
     ("history --follow --all", "--all"), ("init --undo --cron", "only --yes or --dry-run"),
+    ("history --counts --events", "--events"), ("config --check --schema", "--check"),
+    ("init --systemd --cron --system", "--systemd and nothing else"),
+    ("init --system", "--systemd and nothing else"),
     ("init --undo --mcp claude", "only --yes or --dry-run"), ("status --open", "--open"),
     ("status --format prometheus --previews", "--previews"), ("status --output file", "--output"),
 ])  # fmt: skip

@@ -76,7 +76,8 @@ def init(
     config = given.config
     interactive = not (yes or dry_run or given.json) and sys.stdin.isatty() and sys.stdout.isatty()
     if system:
-        _print_system_unit(config, systemd=systemd)
+        others = cron or mcp or hooks or yes or undo or dry_run or verbose
+        _print_system_unit(config, valid=systemd and not others)
         return
     if undo:
         if systemd or cron or mcp or hooks or verbose:
@@ -116,9 +117,9 @@ def _print(text: str) -> None:
         print_text(text)
 
 
-def _print_system_unit(config: str | None, *, systemd: bool) -> None:
-    if not systemd:
-        raise UsageError("--system needs --systemd")
+def _print_system_unit(config: str | None, *, valid: bool) -> None:
+    if not valid:
+        raise UsageError("--system only prints a unit file: it takes --systemd and nothing else")
     print(operations.init.system_unit(_program(), config), end="")
     if sys.stdout.isatty():
         typer.echo("\n" + INSTALL, err=True)
@@ -240,6 +241,8 @@ def config(
     from brainsurgeon.config import loading
 
     if schema:
+        if check:
+            raise UsageError("--check cannot be combined with --schema")
         typer.echo(dumps(loading.schema(), indent=2))
         return
     settings = options.load_settings()

@@ -250,6 +250,8 @@ def history(
     if follow:
         _follow(since, session, kind or [], counts=counts, everything=everything)
         return
+    if counts and events:
+        raise UsageError("--counts cannot be combined with --events")
     with options.reading() as (settings, store):
         if not (events or counts or since or session or kind):
             most = None if everything else operations.history.LISTED_RUNS
