@@ -101,7 +101,7 @@ def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, entr
     before = file_states(world.root)
     plain = cli("restore", entry_id)
     answer = json_output(cli("restore", entry_id, "--json"))
-    every = cli("restore", "--all")
+    every, waited = cli("restore", "--all"), cli("restore", "--all", "--wait", "1s")
     note = plain.stdout.removesuffix(b"x" * 2000).decode()
 
     assert note != plain.stdout.decode()
@@ -115,6 +115,7 @@ def test_restore_prints_the_value_while_a_turn_is_open(world, conversation, entr
         "0 values restored in 0 sessions; placeholders are left in 1 session, "
         "1 of them not idle: add --wait"
     )
+    assert waited.stdout.decode().splitlines()[-1].endswith("session, 1 of them not idle")
     assert (plain.returncode, every.returncode) == (0, 1)
     assert file_states(world.root) == before
 

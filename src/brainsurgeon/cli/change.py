@@ -146,7 +146,8 @@ def _restore_all(
             watch=Watch(progress, waiting=waiting, patience=patience),
         )  # fmt: skip
     in_json = render.sessions.restored_all_json(done, overfull)
-    options.print_answer(in_json, render.sessions.restored_all, done)
+    text = partial(render.sessions.restored_all, waited=patience > 0)
+    options.print_answer(in_json, text, done)
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 

@@ -101,7 +101,7 @@ def waiting(pending: Sequence[reports.SessionRestore]) -> str:
     return "\n".join(f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending)
 
 
-def restored_all(done: Sequence[reports.SessionRestore]) -> str:
+def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False) -> str:
     if not done:
         return "nothing to undo"
     lines = []
@@ -120,7 +120,8 @@ def restored_all(done: Sequence[reports.SessionRestore]) -> str:
     end = "no placeholder is left"
     if unfinished:
         pending = sum(session.state == "pending" for session in done)
-        waits = f", {pending} of them not idle: add --wait" if pending else ""
+        advice = "" if waited else ": add --wait"
+        waits = f", {pending} of them not idle{advice}" if pending else ""
         end = f"placeholders are left in {counted(unfinished, 'session')}{waits}"
     return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
