@@ -66,7 +66,10 @@ def test_relieve_to_refuses_invalid_values(full_session, cli, to):
     result = cli("relieve", "main/s", f"--to={to}")
 
     assert result.returncode == 2
-    assert "wants tokens (120000) or a share of the window (60%)" in result.stderr.decode()
+    assert (
+        "wants at least 10 tokens (120000), or a share of the window (60%)"
+        in result.stderr.decode()
+    )
 
 
 def test_sessions_and_status_show_the_context_load(full_session, cli):

@@ -276,6 +276,7 @@ def _goal(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%", text)
     if match is None:
-        raise UsageError(f"--to {text!r}: wants tokens (120000) or a share of the window (60%)")
+        wanted = "at least 10 tokens (120000), or a share of the window (60%)"
+        raise UsageError(f"--to {text!r}: wants {wanted}")
     tokens, share = match.groups()
     return float(tokens) if tokens else int(share) / 100
