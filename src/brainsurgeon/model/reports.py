@@ -31,7 +31,7 @@ class DatabaseStatus(Struct, frozen=True):
     left_alone: str | None  # why nothing is extracted from this database
 
 
-class ScanTotals(Struct):
+class ScannedFiles(Struct):
     dry_run: bool  # if true, nothing was changed: the numbers are predictions
     enabled: bool = True
     files_seen: int = 0
@@ -39,6 +39,9 @@ class ScanTotals(Struct):
     files_scanned: int = 0
     files_deferred: int = 0
     files_failed: int = 0
+
+
+class ScanTotals(ScannedFiles):
     sessions_changed: int = 0
     entries_extracted: int = 0
     values_extracted: int = 0

@@ -191,7 +191,19 @@ class Size(Struct):
     added: int = 0  # characters by which an archive would make the last reply longer
 
 
-class Turn(Struct, eq=False):
+class Obstacles(Struct, kw_only=True, eq=False):
+    """Reasons why a turn is not archived."""
+
+    malformed: str | None = None  # its ids or entries do not allow an archive
+    open: str | None = None  # it is not finished
+    dead: str | None = None  # no request contains it
+    held: str | None = None  # an entry is pinned, was restored, or will be
+    until: float | None = None  # when `held` ends by time alone
+    referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
+    barred: str | None = None  # why no archive may end with this turn
+
+
+class Turn(Obstacles, eq=False):
     number: int  # counts live turns, from 1
     prompt: TurnEntry
     closing: TurnEntry | None = None  # the last reply, even if it leaves the turn open
@@ -201,14 +213,6 @@ class Turn(Struct, eq=False):
     depth: int = 0  # nesting depth of an archive, 0 if the turn is none
     size: Size = field(default_factory=Size)
     summary: Summary = Summary()
-    # Why it is not archived.
-    malformed: str | None = None  # its ids or entries do not allow an archive
-    open: str | None = None  # it is not finished
-    dead: str | None = None  # no request contains it
-    held: str | None = None  # an entry is pinned, was restored, or will be
-    until: float | None = None  # when `held` ends by time alone
-    referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
-    barred: str | None = None  # why no archive may end with this turn
 
     @property
     def prompt_id(self) -> str:
