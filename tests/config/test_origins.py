@@ -56,9 +56,12 @@ def test_each_setting_is_shown_with_its_origin(shown, tmp_path, monkeypatch):
     assert (settings["quiet"].value, settings["watch"].source) == ('"7s"', "default")
 
 
-def test_a_quoted_key_has_its_file_as_origin(shown, tmp_path):
-    """A key that TOML quotes is not found in a line, so its origin is the file."""
-    assert shown('"enabled" = true')["enabled"].source == str(tmp_path / "config.toml")
+def test_the_origin_of_a_quoted_key(shown, tmp_path):
+    """A quoted key is found in its line. A key with an escape is not: its origin is the file."""
+    file = tmp_path / "config.toml"
+
+    assert shown('\n"enabled" = true')["enabled"].source == f"{file}:2"
+    assert shown(r'"en\u0061bled" = true')["enabled"].source == str(file)
 
 
 @pytest.mark.parametrize(
