@@ -262,7 +262,7 @@ def test_store_restore_lists_newer_placeholders(world, pruned, target):
 
 
 def test_store_restore_lists_newer_values_without_a_placeholder(claude_world, target):
-    """The current store tells which thinking was extracted after the backup, unless damaged."""
+    """The current store tells which thinking is newer than the backup; else this is unknown."""
     world = claude_world
     assert world.store.exists
     store_care.back_up(world.settings(), target)
@@ -272,9 +272,11 @@ def test_store_restore_lists_newer_values_without_a_placeholder(claude_world, ta
     again = replace(world, result.kept)
     (world.state / "store.db").write_bytes(b"\xff" * 3000)
     unreadable = replace(world, target)
+    (unread,) = unreadable.newer
 
-    assert (newer.orphans, newer.sure) == (6, True)
-    assert (again.newer, unreadable.newer) == ((), ())
+    assert (newer.orphans, newer.sure, again.newer) == (6, True, ())
+    assert (unread.session, unread.sure) == (str(world.state / "store.db"), False)
+    assert "perhaps there are extracted values newer" in replacement(unreadable)
 
 
 def test_store_restore_names_the_store_with_the_newer_values(world, pruned, target):
@@ -553,7 +555,21 @@ def test_purge_of_an_unusable_store_counts_every_placeholder(world, pruned):
     result = store_care.purge(world.settings())
 
     assert not result.removed
-    assert [remaining.placeholders for remaining in result.placeholders] == [1]
+    assert [remaining.placeholders for remaining in result.placeholders] == [0, 1]
+
+
+def test_purge_keeps_a_damaged_store_that_may_have_the_only_values(claude_world):
+    """Only the store's records tell which thinking is extracted, and a repair may save them."""
+    world = claude_world
+    scan_thinking(world)
+    world.close()
+    (world.state / "store.db").write_bytes(b"\xff" * 3000)
+    refused = store_care.purge(world.settings())
+    kept = (world.state / "store.db").exists()
+
+    assert (refused.removed, kept) == (False, True)
+    assert [remaining.sure for remaining in refused.placeholders] == [False]
+    assert store_care.purge(world.settings(), even_so=True).removed
 
 
 def test_hold_sessions_locks_every_session(world, pruned):

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageError
-from brainsurgeon.model.reports import Finding, Level, Purge, Replacement, StoreCopy
+from brainsurgeon.model.reports import (
+    Finding,
+    Level,
+    PlaceholdersLeft,
+    Purge,
+    Replacement,
+    StoreCopy,
+)
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
 from brainsurgeon.store import Store, backup, open_to_read
@@ -37,8 +44,9 @@ def replace_store(
     with hold_store(directory), backup.staging(directory) as place:
         path = database_path(place)
         values = backup.copy_backup(os.path.abspath(source), path)
-        with open_to_read(place) as store, _undamaged(directory) as current:
-            newer = tuple(
+        opened, unread = _open(directory)
+        with open_to_read(place) as store, opened as current:
+            newer = *unread, *(
                 session for session in placeholders_left(settings, store, current)
                 if session.orphans or not session.sure
             )  # fmt: skip
@@ -48,14 +56,16 @@ def replace_store(
         return replace(replacement, kept=kept)
 
 
-def _undamaged(directory: str) -> Store:
-    """Open the store, or an empty one if it is unusable or damaged."""
+def _open(directory: str) -> tuple[Store, tuple[PlaceholdersLeft, ...]]:
+    """Open the store. For a damaged or unusable one, return an empty store and a warning."""
     with suppress(StoreUnusableError):
         store = open_to_read(directory)
         if store.damage() is None:
-            return store
+            return store, ()
         store.close()
-    return Store(empty_database(), directory, None)
+    path = database_path(directory)
+    unread = PlaceholdersLeft(path, 0, 0, "the store was not readable", sure=False)
+    return Store(empty_database(), directory, None), (unread,)
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> Purge:
@@ -65,12 +75,10 @@ def purge(settings: Settings, *, even_so: bool = False) -> Purge:
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")
     with hold_store(directory):
         if not even_so:
-            try:
-                opened = open_to_read(directory)
-            except StoreUnusableError:  # without records, every placeholder counts as left
-                opened = Store(empty_database(), directory, None)
+            opened, unread = _open(directory)  # without records, every placeholder counts as left
             with opened as store:
-                left = *placeholders_left(settings, store), *placeholders_in_archives(settings)
+                found = placeholders_left(settings, store)
+                left = *unread, *found, *placeholders_in_archives(settings)
             if left:
                 return Purge(directory, left)
         return Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))
