@@ -19,17 +19,22 @@ from brainsurgeon.sessions.reading import recognise_at
 from building.world import Conversation
 
 POINTS = 40  # moments at which a run is interrupted
+# Only calls of these modules count: between two of them, a rewrite may be under way.
+REWRITING = tuple(
+    f"brainsurgeon.{name}"
+    for name in ("rewrite.apply", "rewrite.recover", "operations.scan", "operations.restore")
+)
 
 
 class Interrupter:
-    """Send this process SIGTERM when it enters or leaves its n-th function of the package."""
+    """Send this process SIGTERM when it enters or leaves its n-th function of REWRITING."""
 
     def __init__(self, at=0):
         self.at, self.count = at, 0
 
     def __call__(self, frame, event, _):
         name = frame.f_globals.get("__name__", "")
-        if event in ("call", "return") and name.startswith("brainsurgeon."):
+        if event in ("call", "return") and name in REWRITING:
             self.count += 1
             if self.count == self.at:
                 os.kill(os.getpid(), signal.SIGTERM)
