@@ -34,16 +34,7 @@ from brainsurgeon.formats.base import (
     texts_in,
     usable_id,
 )
-from brainsurgeon.model.entries import (
-    BOM,
-    Entry,
-    KeyPath,
-    Kind,
-    Lines,
-    Part,
-    parse,
-    placeholder_in,
-)
+from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse, placeholder_in
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 

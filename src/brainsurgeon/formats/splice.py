@@ -47,25 +47,6 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     return spans
 
 
-def members(line: bytes) -> list[tuple[str, int, int, int]]:
-    """List the top-level members: key, its start, the value's span. Raises UntouchableError."""
-    text = line.decode("latin-1")
-    listed = []
-    try:
-        at = _skip(text, 0)
-        if text[at] != "{":
-            raise UntouchableError("not an object")
-        at = _skip(text, at + 1)
-        while text[at] != "}":
-            name, value = _key(text, at)
-            end = _scan(text, value)[1]
-            listed.append((name, at, value, end))
-            at = _next(text, end)
-    except (RecursionError, StopIteration, ValueError, IndexError) as error:
-        raise UntouchableError("cannot be parsed as JSON") from error
-    return listed
-
-
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
     """Replace bytes by cuts (start, end, new). Insertions at the same offset keep their order."""
     pieces: list[bytes] = []
@@ -113,11 +94,6 @@ def _key(text: str, at: int) -> tuple[str, int]:
     return name, _skip(text, _skip(text, end) + 1)
 
 
-def _next(text: str, at: int) -> int:
-    at = _skip(text, at)
-    return _skip(text, at + 1) if text[at] == "," else at
-
-
 _Wanted = list[tuple[KeyPath, KeyPath]]  # the rest of a path, and the whole path
 
 
@@ -146,11 +122,13 @@ def _walk_members(
         if close == "}":
             step, at = _key(text, at)
             if step in seen and step in deeper:
-                raise UntouchableError("duplicate key on the path")
+                raise UntouchableError(f"duplicate key {step}")
             seen.add(step)
         wanted = deeper.get(step)
         end = _walk(text, at, wanted, spans) if wanted else _scan(text, at)[1]
-        at = _next(text, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
         index += 1
     return at + 1
 
@@ -207,42 +185,43 @@ _TOKENS = {
 
 def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
     """Replace a field's value, or insert the field as the last member; [] if it has this value."""
-    member = _member(line.raw, name)
-    if member is None:
-        listed = members(line.raw)
-        if not listed:
+    span = _value_span(line, name)
+    if span is None:
+        if not line.entry:
             raise UntouchableError("an object without fields")
-        end = listed[-1][3]
+        end = len(line.raw[: line.raw.rindex(b"}")].rstrip())
         return _edit(line, (end, end), _inserted(name, token), name)
-    before = line.raw[member[1] : member[2]]
-    return [] if before == token else _edit(line, member[1:], token, name, before)
+    before = line.raw[slice(*span)]
+    return [] if before == token else _edit(line, span, token, name, before)
 
 
 def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
     """Undo a recorded edit of a field; [] if the bytes it wrote (`after`) are no longer there."""
-    member = _member(line.raw, record.name)
-    if member is None:
+    span, after = _value_span(line, record.name), record.after
+    if span is None:
         return []
-    start, end = member[0] if record.before is None else member[1], member[2]
-    if line.raw[start:end] != record.after:
+    start, end = span[1] - len(after) if record.before is None else span[0], span[1]
+    if line.raw[start:end] != after:
         return []
-    new = record.before or b""
-    return _edit(line, (start, end), new, record.name, record.after, record.id)
+    return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
 
 
 def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     """Remove `_restored` or `_redacted`, even without a record, if written as we insert it."""
     try:
-        member = _member(line.raw, name)
+        span = _value_span(line, name)
     except UntouchableError:  # a duplicate field is not ours; the rest of the line may be edited
         return []
-    if member is None or not _TOKENS[name].fullmatch(line.raw, member[1], member[2]):
+    if span is None or not _TOKENS[name].fullmatch(line.raw, *span):
         return []
-    before, start, end = member
-    after = _inserted(name, line.raw[start:end])
-    if line.raw[before:end] != after:
-        return []
-    return _edit(line, (before, end), b"", name, after, UNRECORDED)
+    after = _inserted(name, line.raw[slice(*span)])
+    start, end = span[1] - len(after), span[1]
+    written = line.raw[start:end] == after
+    return _edit(line, (start, end), b"", name, after, UNRECORDED) if written else []
+
+
+def _value_span(line: ParsedLine, name: str) -> Span | None:
+    return locate(line.raw, [(name,)]).get((name,))
 
 
 def _inserted(name: str, token: bytes) -> bytes:
@@ -252,19 +231,6 @@ def _inserted(name: str, token: bytes) -> bytes:
 def _edit(line: ParsedLine, span: Span, new: bytes, name: str, *undone: Any) -> list[FieldEdit]:
     start, end = span[0] + line.offset, span[1] + line.offset
     return [FieldEdit(start, end, new, line.ident or "", name, *undone or [None])]
-
-
-def _member(raw: bytes, name: str) -> tuple[int, int, int] | None:
-    """Return the start of a field (with the comma before it), and start and end of its value."""
-    before: int | None = None
-    found: list[tuple[int, int, int]] = []
-    for key, at, start, end in members(raw):
-        if key == name:
-            found.append((at if before is None else before, start, end))
-        before = end
-    if len(found) > 1:
-        raise UntouchableError(f"duplicate key {name}")
-    return found[0] if found else None
 
 
 def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
