@@ -7,7 +7,7 @@ from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.formats.weight import complaint, tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
-from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, Sent
+from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, Sent
 
 CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
 CODEX = Codex()
@@ -38,32 +38,32 @@ def codex(**payload):
             {"type": "thinking", "thinking": "123", "thinkingSignature": "s" * 50},
             {"type": "toolCall", "name": "exec", "arguments": {"a": 1}},
         ]), Sent(3 + 4 + 8)),
-        (CLAW, claw(role="assistant", stopReason="error", content="12"), NOTHING),
+        (CLAW, claw(role="assistant", stopReason="error", content="12"), Sent()),
         (CLAW, claw(role="bashExecution", command="ls", output="123"), Sent(5)),
         (CLAW, claw(role="bashExecution", command="ls", output="1", excludeFromContext=True),
-         NOTHING),
+         Sent()),
         (CLAW, {"type": "custom_message", "content": "1234"}, Sent(4)),
         (CLAW, {"type": "branch_summary", "summary": "12"}, Sent(2)),
-        (CLAW, {"type": "model_change", "modelId": "m"}, NOTHING),
+        (CLAW, {"type": "model_change", "modelId": "m"}, Sent()),
         (CLAUDE, claude(content="1234"), Sent(4)),
         (CLAUDE, claude(content=[{"type": "tool_result", "content": [
             {"type": "text", "text": "12"}, {"type": "image", "source": {"data": "A" * 99}},
         ]}], toolUseResult={"stdout": "x" * 99}), Sent(2, 1)),
         (CLAUDE, claude("assistant", [{"type": "tool_use", "name": "Bash", "input": {}}]),
          Sent(6)),
-        (CLAUDE, claude("assistant", "Prompt is too long", isApiErrorMessage=True), NOTHING),
-        (CLAUDE, claude(content="1", isVisibleInTranscriptOnly=True), NOTHING),
+        (CLAUDE, claude("assistant", "Prompt is too long", isApiErrorMessage=True), Sent()),
+        (CLAUDE, claude(content="1", isVisibleInTranscriptOnly=True), Sent()),
         (CLAUDE, {"type": "attachment", "uuid": "u", "rendered": "123",
                   "attachment": {"type": "file", "content": "x" * 99}}, Sent(3)),
-        (CLAUDE, {"type": "queue-operation", "content": "123"}, NOTHING),
+        (CLAUDE, {"type": "queue-operation", "content": "123"}, Sent()),
         (CODEX, codex(type="function_call", name="sh", arguments="{}"), Sent(4)),
         (CODEX, codex(type="function_call_output", output="123"), Sent(3)),
-        (CODEX, codex(type="reasoning", encrypted_content="x" * 99), NOTHING),
+        (CODEX, codex(type="reasoning", encrypted_content="x" * 99), Sent()),
         (CODEX, {"type": "event_msg", "payload": {"type": "agent_message", "message": "x"}},
-         NOTHING),
+         Sent()),
         (CODEX, {"type": "compacted", "payload": {"message": "12"}}, Sent(2)),
         (GENERIC, {"type": "tool_result", "__id": "a", "output": "12345"}, Sent(5)),
-        (GENERIC, {"type": "note", "text": "12345"}, NOTHING),
+        (GENERIC, {"type": "note", "text": "12345"}, Sent()),
     ],
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):

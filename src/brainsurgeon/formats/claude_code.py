@@ -36,7 +36,7 @@ from brainsurgeon.formats.base import (
 )
 from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse, placeholder_in
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
-from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.turns import ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 CHAINED = ("user", "assistant", "attachment", "system", "progress")
 BOUNDARY = "compact_boundary"
@@ -600,12 +600,12 @@ class ClaudeCode(Format):
 
     def sent(self, entry: Entry) -> Sent:
         if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
-            return NOTHING
+            return Sent()
         if entry["type"] == "attachment":
             text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
             return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
         if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
-            return NOTHING
+            return Sent()
         return weight.content(message_of(entry).get("content"))
 
     def call(self, entry: Entry) -> ModelCall | None:

@@ -11,7 +11,7 @@ import re
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.model.entries import Entry
-from brainsurgeon.model.turns import NOTHING, ModelCall, Sent
+from brainsurgeon.model.turns import ModelCall, Sent
 
 NAME = "codex"
 HEAD = 65_536  # bytes at the beginning of a file that may contain the working directory
@@ -36,9 +36,9 @@ class Codex:
         if entry.get("type") == "compacted":
             history = payload.get("replacement_history")
             if isinstance(history, list):
-                return sum((_codex_item(item) for _, item in blocks_in(history)), NOTHING)
+                return sum((_codex_item(item) for _, item in blocks_in(history)), Sent())
             return Sent(len(str_or_empty(payload.get("message"))))
-        return _codex_item(payload) if entry.get("type") == "response_item" else NOTHING
+        return _codex_item(payload) if entry.get("type") == "response_item" else Sent()
 
     def call(self, entry: Entry) -> ModelCall | None:
         payload = dict_or_empty(entry.get("payload"))
@@ -69,4 +69,4 @@ def _codex_item(item: Entry) -> Sent:
     if kind in ("function_call_output", "custom_tool_call_output"):
         output = item.get("output")
         return weight.content(output.get("content") if isinstance(output, dict) else output)
-    return NOTHING
+    return Sent()

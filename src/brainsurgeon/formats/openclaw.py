@@ -33,16 +33,7 @@ from brainsurgeon.formats.base import (
     texts_in,
     usable_id,
 )
-from brainsurgeon.model.entries import (
-    EXTRACTABLE,
-    Entry,
-    KeyPath,
-    Line,
-    Lines,
-    Part,
-    parse,
-    value_at,
-)
+from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, Lines, Part, parse, value_at
 from brainsurgeon.model.sessions import (
     BEFORE_COMPACTION,
     BEFORE_RESET,
@@ -51,7 +42,6 @@ from brainsurgeon.model.sessions import (
     Survey,
 )
 from brainsurgeon.model.turns import (
-    NOTHING,
     ArchiveForm,
     ModelCall,
     Role,
@@ -337,7 +327,7 @@ class OpenClaw(Format):
                 dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
-            if judged is None and (left := left_open(line, entry)) is not None:
+            if judged is None and (left := left_open(entry, line.terminated)) is not None:
                 judged, open_turn = line.offset, left or None
             if entry is None:
                 branch.pass_over(line.raw or b"")
@@ -433,14 +423,14 @@ class OpenClaw(Format):
         if kind in ("compaction", "branch_summary"):
             return Sent(len(str_or_empty(entry.get("summary"))))
         if kind != "message" or not isinstance(message, dict):
-            return NOTHING
+            return Sent()
         role = message.get("role")
         if role == "bashExecution":
             if message.get("excludeFromContext") is True:
-                return NOTHING
+                return Sent()
             return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
         if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
-            return NOTHING
+            return Sent()
         return weight.content(message.get("content"))
 
     def call(self, entry: Entry) -> ModelCall | None:
@@ -474,10 +464,10 @@ def _result(message: Entry) -> ToolResult:
     return ToolResult(str_or_none(message.get("toolCallId")), failed, finding, code, took)
 
 
-def left_open(line: Line, entry: Entry | None) -> str | None:
+def left_open(entry: Entry | None, terminated: bool = True) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     if entry is None:
-        return None if line.terminated else "the last line is still being written"
+        return None if terminated else "the last line is still being written"
     role, message = _role(entry), dict_or_empty(entry.get("message"))
     if role in ("user", "toolResult"):
         return f"the last turn is open: a {'user message' if role == 'user' else 'tool result'}"

@@ -12,7 +12,7 @@ from typing import Any
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
 from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import NOTHING, SIGNATURE, TOO_LONG, ModelCall, Sent
+from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, ModelCall, Sent
 
 # Messages of providers and agents: the prompt is too long for its model. Few sessions need these
 # patterns, so they are compiled when they are first used.
@@ -102,7 +102,7 @@ def _json(value: object) -> int:
 def content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
-    sent = NOTHING
+    sent = Sent()
     for block in value if depth and isinstance(value, list) else ():
         if isinstance(block, dict):
             sent += _block(block, depth - 1)

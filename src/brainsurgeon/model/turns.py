@@ -128,9 +128,6 @@ class Sent(Struct, frozen=True):  # the size of a request or a part of it
         return round(rate * self.chars + PICTURE * self.pictures)
 
 
-NOTHING = Sent()
-
-
 class ModelCall(Struct, frozen=True):
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None

@@ -29,7 +29,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import LINK, MARK, NOTHING, PlannedArchive, Sent, TurnStep, Verdict
+from brainsurgeon.model.turns import LINK, MARK, PlannedArchive, Sent, TurnStep, Verdict
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
@@ -91,7 +91,7 @@ class Weight(NamedTuple):
     The linked form removes everything in `sent`, the flat form only `going` characters.
     """
 
-    sent: Sent = NOTHING
+    sent: Sent = Sent()
     going: int = 0
     messages: int = 0
 
@@ -321,7 +321,7 @@ class Archival(Struct, frozen=True):
         for path, new in texts.items():
             taken, links = before.get(path), path == LINK
             chars = 0 if links else len(str(value_at(parsed.entry, path)))
-            gone = self.middle if linked and not links else NOTHING
+            gone = self.middle if linked and not links else Sent()
             anchor = self.closing.step.parent if links else None
             yield Removal(
                 ident, placeholder_id(ident), path, "assistant", None,

@@ -19,15 +19,7 @@ from brainsurgeon.model.entries import Entry, Lines, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.turns import (
-    NOTHING,
-    PICTURE,
-    RATE,
-    ArchiveForm,
-    Calibration,
-    ModelCall,
-    Sent,
-)
+from brainsurgeon.model.turns import PICTURE, RATE, ArchiveForm, Calibration, ModelCall, Sent
 from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
 
@@ -52,7 +44,7 @@ class Measure:
         self.messages = 0
         self.model: str | None = None
         self.last: ModelCall | None = None
-        self.last_sent = NOTHING  # the size of the prompt of the last call
+        self.last_sent = Sent()  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
         self._form, self._seen = form, set[str | None]()
         # Maps times of extractions to the size that was removed from later requests.
@@ -60,7 +52,7 @@ class Measure:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self.sent = self._summary = NOTHING
+        self.sent = self._summary = Sent()
         self.calls.clear()
 
     def look(self, entry: Entry, standing: Iterable[Extraction], *, counts: bool) -> None:

@@ -347,7 +347,7 @@ class OpenRows(Opened):
             return "its last message cannot be read"
         if event is None:
             return "it has no message yet"
-        left = left_open(Line(0, 0, event), parse(event))
+        left = left_open(parse(event))
         return "the last turn is open: no answer from the assistant" if left is None else left
 
     def release(self) -> None:
