@@ -1,4 +1,4 @@
-"""The answers of purge_control: one function for each action, which calls an operation."""
+"""The answers of purge_control: one method for each action, which calls an operation."""
 
 import json
 import re
@@ -7,25 +7,21 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from brainsurgeon import errors
+from brainsurgeon import errors, operations
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
-from brainsurgeon.operations.archive import done
-from brainsurgeon.operations.evidence import evidence
-from brainsurgeon.operations.restore import How, note_answer, restore
-from brainsurgeon.operations.sessions import context, described
-from brainsurgeon.operations.set_extractable import contains_entry, set_extractable
-from brainsurgeon.operations.show import search, show, show_turn
+from brainsurgeon.operations.set_extractable import contains_entry
 from brainsurgeon.render import formatting, sessions, turns
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
 # One text for entries and sessions that are unknown, expired or of another agent, to hide which.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
+_READING = ("get_context", "show", "search", "evidence")  # the other actions write to the store
 
 
 def answer(
@@ -35,13 +31,11 @@ def answer(
     try:
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
-        if read := _READ.get(call.action):
-            with open_to_read(settings.state_dir) as store:
-                text = read(asked, store, asked.session(store))
-        else:
-            with open_store(settings.state_dir) as store:
+        reads = call.action in _READING
+        with open_to_read(settings.state_dir) if reads else open_store(settings.state_dir) as store:
+            if not reads:
                 recover(store)
-                text = _WRITE[call.action](asked, store, asked.session(store))
+            text: str = getattr(asked, call.action)(store, asked.session(store))
     except errors.BrainsurgeonError as error:
         hidden = type(error) is errors.NotFoundError or isinstance(error, errors.ExpiredError)
         return NOT_HERE if hidden else formatting.in_json(_commands_as_actions(str(error))), True
@@ -108,10 +102,9 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
+        values = store.extractions.of_entry(self.entry)  # perhaps in an entry with another id
         placed = placed_in(session)
-        if any(value.id in placed for value in store.extractions.of_entry(self.entry)):
-            return session  # it contains the value, perhaps in an entry with another id
-        if contains_entry(store, session, self.entry):
+        if any(one.id in placed for one in values) or contains_entry(store, session, self.entry):
             return session
         return other_holder(
             self.settings, store, self.caller.scope, session,
@@ -129,88 +122,77 @@ class _Asked(NamedTuple):
             path: formatting.page(one, self.call.offset, limit) for path, one in content.items()
         }
 
-
-def _get_context(asked: _Asked, store: Store, session: Session) -> str:
-    now, settings = asked.caller.clock(), asked.settings
-    content = context(settings, store, session, now)
-    start, most = asked.call.offset or 0, asked.call.limit or LISTED
-    newest = content.extracted[::-1][start : start + most]
-    listed = [described(settings, store, content, value, now, preview=True) for value in newest]
-    whole = turns.context_json(content, listed)
-    more = start + most < len(content.extracted)
-    return _text({
-        **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
-        "extracted_total": len(content.extracted),
-        "extracted": listed,
-        "archives": whole["archives"][::-1][:most],
-        "fullness": whole["fullness"],
-        "next_offset": start + most if more else None,
-        "would_extract_total": len(content.plan.extracted),
-        "would_extract": whole["would_extract"][:most],
-        "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
-        "gain_bytes": content.plan.gain,
-        "keep_after_restore_seconds": settings.keep_after_restore,
-    })  # fmt: skip
-
-
-def _show(asked: _Asked, store: Store, session: Session) -> str:
-    named = asked.settings, store, asked.entry, session
-    turn = None if asked.call.keys else show_turn(*named, asked.caller.clock())
-    if turn is not None:
-        whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
+    def get_context(self, store: Store, session: Session) -> str:
+        now, settings = self.caller.clock(), self.settings
+        content = operations.sessions.context(settings, store, session, now)
+        start, most = self.call.offset or 0, self.call.limit or LISTED
+        newest = content.extracted[::-1][start : start + most]
+        listed = [
+            operations.sessions.described(settings, store, content, value, now, preview=True)
+            for value in newest
+        ]
+        whole = turns.context_json(content, listed)
+        more = start + most < len(content.extracted)
         return _text({
-            "entry_id": turn.archive.entry_id, "session": turn.session,
-            "index": turn.index, "content": asked.within_limit({"turn": whole}),
+            **{key: whole[key] for key in ("session", "format", "size_bytes", "state")},
+            "extracted_total": len(content.extracted),
+            "extracted": listed,
+            "archives": whole["archives"][::-1][:most],
+            "fullness": whole["fullness"],
+            "next_offset": start + most if more else None,
+            "would_extract_total": len(content.plan.extracted),
+            "would_extract": whole["would_extract"][:most],
+            "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
+            "gain_bytes": content.plan.gain,
+            "keep_after_restore_seconds": settings.keep_after_restore,
         })  # fmt: skip
-    shown = show(*named, asked.call.keys or ())
-    return _text(replace(shown, content=asked.within_limit(shown.content)))
 
+    def show(self, store: Store, session: Session) -> str:
+        named = self.settings, store, self.entry, session
+        turn = None if self.call.keys else operations.show.show_turn(*named, self.caller.clock())
+        if turn is not None:
+            whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
+            return _text({
+                "entry_id": turn.archive.entry_id, "session": turn.session,
+                "index": turn.index, "content": self.within_limit({"turn": whole}),
+            })  # fmt: skip
+        shown = operations.show.show(*named, self.call.keys or ())
+        return _text(replace(shown, content=self.within_limit(shown.content)))
 
-def _restore(asked: _Asked, store: Store, session: Session) -> str:
-    done = restore(
-        asked.settings, store, asked.entry, clock=asked.caller.clock, session=session,
-        how=How(asked.call.keys or (), select=asked.within_limit, by_tool=True),
-    )  # fmt: skip
-    if asked.settings.log_level == "debug":
-        from brainsurgeon import log  # noqa: PLC0415  at other levels, a restore logs nothing
+    def restore(self, store: Store, session: Session) -> str:
+        keys, within_limit = self.call.keys or (), self.within_limit
+        done = operations.restore.restore(
+            self.settings, store, self.entry, clock=self.caller.clock, session=session,
+            how=operations.restore.How(keys, select=within_limit, by_tool=True),
+        )  # fmt: skip
+        if self.settings.log_level == "debug":
+            from brainsurgeon import log  # noqa: PLC0415  at other levels, a restore logs nothing
 
-        log.set_up(asked.settings)
-        log.restored(done)
-    text = _text(sessions.restored_json(done, with_content=True))
-    note_answer(store, done, text)
-    return text
+            log.set_up(self.settings)
+            log.restored(done)
+        text = _text(sessions.restored_json(done, with_content=True))
+        operations.restore.note_answer(store, done, text)
+        return text
 
+    def set_extractable(self, store: Store, session: Session) -> str:
+        return _text(sessions.set_json(operations.set_extractable.set_extractable(
+            self.settings, store, self.entry, self.call.value, clock=self.caller.clock,
+            session=session,
+        )))  # fmt: skip
 
-def _set_extractable(asked: _Asked, store: Store, session: Session) -> str:
-    value = asked.call.value
-    assert value is not None  # noqa: S101  parse_call refuses a call without a value
-    return _text(sessions.set_json(set_extractable(
-        asked.settings, store, asked.entry, value, clock=asked.caller.clock, session=session
-    )))  # fmt: skip
+    def done(self, store: Store, session: Session) -> str:
+        note, clock = self.call.note or "", self.caller.clock
+        prompt = operations.archive.done(self.settings, store, session, note, clock)
+        return _text({"noted": True, "session": session.title, "prompt_id": prompt})
 
+    def search(self, store: Store, session: Session) -> str:
+        return _text(operations.show.search(self.settings, store, self.call.text or "", session))
 
-def _done(asked: _Asked, store: Store, session: Session) -> str:
-    prompt = done(asked.settings, store, session, asked.call.note or "", asked.caller.clock)
-    return _text({"noted": True, "session": session.title, "prompt_id": prompt})
-
-
-def _search(asked: _Asked, store: Store, session: Session) -> str:
-    return _text(search(asked.settings, store, asked.call.text or "", session))
-
-
-def _evidence(asked: _Asked, store: Store, session: Session) -> str:
-    call, now = asked.call, asked.caller.clock()
-    return turns.evidence(evidence(
-        asked.settings, store, session, now, budget=call.budget or BUDGET, turn=call.turn
-    ))  # fmt: skip
-
-
-_READ: dict[str, Callable[[_Asked, Store, Session], str]] = {
-    "get_context": _get_context, "show": _show, "search": _search, "evidence": _evidence,
-}  # fmt: skip
-_WRITE: dict[str, Callable[[_Asked, Store, Session], str]] = {
-    "restore": _restore, "set_extractable": _set_extractable, "done": _done,
-}  # fmt: skip
+    def evidence(self, store: Store, session: Session) -> str:
+        call, now = self.call, self.caller.clock()
+        return turns.evidence(operations.evidence.evidence(
+            self.settings, store, session, now, budget=call.budget or BUDGET, turn=call.turn
+        ))  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -322,12 +322,10 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
         if openclaw.is_session_name(file.name):
             continue
         try:
+            entries: Iterable[str] = placeholders.entries_with_placeholders(file)
             if file.name.endswith(".zst"):
-                yield from _in_archive(
-                    file.path, placeholders.placeholders_in(file, interruption.check)
-                )
-            else:
-                yield from _in_archive(file.path, placeholders.entries_with_placeholders(file))
+                entries = placeholders.placeholders_in(file, interruption.check)
+            yield from _in_archive(file.path, entries)
         except RefusedError:
             continue
         except OSError as why:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
-from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -60,21 +59,8 @@ class Chosen(Struct, frozen=True):
 
 
 def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) -> list[int]:
-    roots, now = settings.root_directories(), time.time()
-    memory = FileMemory(store, settings.rules_fingerprint(), now, only)
-
-    def is_unchanged(path: str, state: DatabaseState) -> bool:
-        return memory.unchanged_in(path, database_fingerprint(state), now) is not None
-
-    files = chain(
-        discover(roots, format_of=memory.format_of, memory=memory),
-        list_rows(roots, store.rows.own_times(), is_unchanged),
-    )
-    return [
-        file.fingerprint.size for file in files
-        if isinstance(file, SessionFile)
-        and (file.path in only if only else not memory.unchanged(file, now))
-    ]  # fmt: skip
+    report = ScanReport(dry_run=True)
+    return _Scan(settings, store, time.time, report, Watch(), Chosen(only)).sizes()
 
 
 def scan(
@@ -147,6 +133,13 @@ class _Scan:
             late = self._unfinished.finish_all(hurry=self._report.stopped)
             self._report.interrupted += [rewrite.name for rewrite in late]
             self._write_down(at_end=True, all_scanned=all_scanned)
+
+    def sizes(self) -> list[int]:
+        return [
+            file.fingerprint.size for file in self._sessions()
+            if isinstance(file, SessionFile)
+            and (self._only or not self._memory.unchanged(file, self._memory.now))
+        ]  # fmt: skip
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
         roots, memory = self._settings.root_directories(), self._memory

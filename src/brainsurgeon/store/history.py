@@ -68,15 +68,12 @@ class Events(Table):
         until: int | None = None,
     ) -> list[Event]:  # fmt: skip
         """Return the events with higher ids than `ident`, up to and including `until`."""
-        conditions: dict[str, object] = {"e.id > ?": ident}
-        if until is not None:
-            conditions["e.id <= ?"] = until
-        if session_id is not None:
-            conditions["e.session_id = ?"] = session_id
-        if kinds:
-            conditions["e.kind IN (SELECT value FROM json_each(?))"] = json.dumps(sorted(kinds))
+        listed = json.dumps(sorted(kinds)) if kinds else None
         rows = self._execute(
-            f"{_EVENT} WHERE {' AND '.join(conditions)} ORDER BY e.id", [*conditions.values()]
+            f"{_EVENT} WHERE e.id > ?1 AND e.id <= coalesce(?2, 9e999)"  # noqa: S608
+            " AND (?3 IS NULL OR e.session_id = ?3)"
+            " AND (?4 IS NULL OR e.kind IN (SELECT value FROM json_each(?4))) ORDER BY e.id",
+            (ident, until, session_id, listed),
         )
         return [_with_facts(Event, row) for row in rows]
 
