@@ -1,10 +1,4 @@
-"""Keep the session files of coding agents small, and return every byte on demand.
-
-Parts, from the bottom up: `model` and `errors` (shared values), `formats` and `planning` (pure),
-`hosts` (an agent's files and processes), `sessions` and `store` (sessions; our SQLite database),
-`config` (settings), `lookup` and `rewrite` (find a session; change it), `operations` (a module for
-each command), `render` and `log` (output), and the callers `cli`, `daemon`, `mcp_server`, `api`.
-"""
+"""Keep the session files of coding agents small, and return every byte on demand."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
-from typer import Argument, Option
+from typer import Option
 
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 def restore(
-    entry: str | None = Argument(
-        None, help="Id of an entry, the beginning of an id, or a placeholder [[extracted-…]]."
-    ),
+    entry: options.OptionalEntry = None,
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."
     ),
@@ -39,8 +37,7 @@ def restore(
         "_restored and _redacted.",
     ),
     values: bool = Option(
-        False,
-        help="If ENTRY is an archived turn, also restore the values extracted from it.",
+        False, help="If ENTRY is an archived turn, also restore the values extracted from it."
     ),
     wait: bool = Option(
         False,

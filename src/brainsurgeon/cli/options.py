@@ -74,9 +74,9 @@ Keys = Annotated[
         "Repeatable.",
     ),
 ]
-Entry = Annotated[
-    str, Argument(help="Id of an entry, the beginning of an id, or a placeholder [[extracted-…]].")
-]
+_ENTRY = "Id of an entry, the beginning of an id, or a placeholder [[extracted-…]]."
+Entry = Annotated[str, Argument(help=_ENTRY)]
+OptionalEntry = Annotated[str | None, Argument(help=_ENTRY)]
 Config = Annotated[str | None, Option(metavar="FILE", help="Configuration file to use.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 

@@ -54,8 +54,7 @@ def backup(
 @store.command(cls=options.Command)
 @options.shared
 def restore(
-    file: str = Argument(..., help="File that `store backup` wrote."),
-    yes: Yes = False,
+    file: str = Argument(..., help="File that `store backup` wrote."), yes: Yes = False
 ) -> None:
     """Replace the store with a backup. The old store is kept in another file.
 

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import Any, TypeGuard
 
@@ -353,11 +353,9 @@ def _state_path(state_directory: str) -> str:
     return os.path.join(state_directory, "state", "openclaw.sqlite")
 
 
-@contextmanager
-def _state(state_directory: str) -> Iterator[sqlite3.Connection]:
+def _state(state_directory: str) -> AbstractContextManager[sqlite3.Connection]:
     path = _state_path(state_directory)
-    with sqlite.reading(path, in_use=sqlite.held_open(path)) as connection:
-        yield connection
+    return sqlite.reading(path, in_use=sqlite.held_open(path))
 
 
 def _listed_presence(connection: sqlite3.Connection, state_directory: str, path: str) -> Presence:

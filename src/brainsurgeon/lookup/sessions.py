@@ -15,13 +15,7 @@ from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
-from brainsurgeon.sessions.discovery import (
-    AnyOpen,
-    discover,
-    identity_of,
-    open_to_show,
-    session_at,
-)
+from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open_to_show, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
@@ -277,9 +271,7 @@ def _current(sessions: list[Session]) -> list[Session]:
     def rank(session: Session) -> int:
         return 0 if session.file is None else 1 + session.file.in_database
 
-    best: dict[str, int] = {}
-    for session in sessions:
-        best[session.title] = max(rank(session), best.get(session.title, 0))
+    best = {session.title: rank(session) for session in sorted(sessions, key=rank)}
     return [session for session in sessions if rank(session) == best[session.title]]
 
 

@@ -128,28 +128,26 @@ def set_up(
     # A service does not have the shell's XDG_CONFIG_HOME.
     default = os.path.expanduser("~/.config/brainsurgeon/config.toml")
     options = () if path == default or path.startswith("/etc/") else ("--config", path)
-    offers = (
-        Offer("a configuration, and the man page", (step, manual), asked=True),
-        *_systemd(program, options, settings, record, asked=systemd, offer_more=offer_more),
-        *_cron(program, options, asked=cron, offer_more=offer_more),
-        *_plugin(options, asked=PLUGIN in mcp),
-        *_tools(program, options, record, asked=mcp, offer_more=offer_more),
-    )
+    offers = [Offer("a configuration, and the man page", (step, manual), asked=True)]
+    if systemd or (offer_more and _systemd_runs()):
+        offers.append(_systemd(program, options, settings, record, asked=systemd))
+    if cron or (offer_more and shutil.which("crontab") and not _systemd_runs()):
+        offers.append(_cron(program, options, asked=cron))
+    if PLUGIN in mcp:
+        offers.append(_plugin(options))
+    offers += _tools(program, options, record, asked=mcp, offer_more=offer_more)
     unused = tuple(unused_homes(settings)) if existing else ()
-    return Setup(tuple(every_home), foreign, settings, record, offers, tuple(warnings), unused)
+    return Setup(
+        tuple(every_home), foreign, settings, record, tuple(offers), tuple(warnings), unused
+    )
 
 
 def _systemd(
-    program: Command, options: Command, settings: Settings, record: Record, *, asked: bool,
-    offer_more: bool,
-) -> Iterator[Offer]:  # fmt: skip
-    if not (asked or offer_more):
-        return
+    program: Command, options: Command, settings: Settings, record: Record, *, asked: bool
+) -> Offer:
     if not _systemd_runs():
-        if asked:
-            why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
-            yield Offer(_SERVICE, (), asked, why)
-        return
+        why = f"no systemd runs for this user (systemctl --user): {_without_systemd()}"
+        return Offer(_SERVICE, (), asked, why)
     path = os.path.expanduser("~/.config/systemd/user/brainsurgeon.service")
     text = _unit("systemd/user/brainsurgeon.service", (*program, "run", *options), settings)
     unit = _file_step("user unit", path, text, record, ((*_SYSTEMCTL, "daemon-reload"),))
@@ -163,7 +161,7 @@ def _systemd(
         (*_SYSTEMCTL, "disable", "--now", "brainsurgeon"), state, path=path,
     )  # fmt: skip
     note = "to keep it running while you are logged out, also run: loginctl enable-linger"
-    yield Offer(_SERVICE, (unit, start), asked, note)
+    return Offer(_SERVICE, (unit, start), asked, note)
 
 
 def system_unit(program: Command, config: str | None) -> str:
@@ -193,20 +191,16 @@ def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "")
     return text
 
 
-def _cron(program: Command, options: Command, *, asked: bool, offer_more: bool) -> Iterator[Offer]:
+def _cron(program: Command, options: Command, *, asked: bool) -> Offer:
     if shutil.which("crontab") is None:
-        if asked:
-            why = "run `brainsurgeon run` under this machine's process supervisor"
-            yield Offer(_LINE, (), asked, f"there is no command crontab: {why}")
-        return
-    if not (asked or (offer_more and not _systemd_runs())):
-        return
+        why = "run `brainsurgeon run` under this machine's process supervisor"
+        return Offer(_LINE, (), asked, f"there is no command crontab: {why}")
     line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *options))}".replace("%", r"\%")
     listed = _call(("crontab", "-l"), 20).stdout.splitlines()
     there = any(re.match(r"[^#].*brainsurgeon\S* +scan\b", job) for job in listed)
     step = CommandStep("line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line),
                        "there" if there else "new")  # fmt: skip
-    yield Offer(_LINE, (step,), asked, "the command prints nothing if nothing happened")
+    return Offer(_LINE, (step,), asked, "the command prints nothing if nothing happened")
 
 
 def _without_systemd() -> str:
@@ -240,9 +234,7 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
-    if not asked:
-        return
+def _plugin(options: Command) -> Offer:
     if shutil.which("claude") is None:
         raise UsageError("--hooks claude: there is no command claude in PATH")
     steps = tuple(servers.plugin_steps(_packaged("deploy/claude-code")))
@@ -254,7 +246,8 @@ def _plugin(options: Command, *, asked: bool) -> Iterator[Offer]:
     searched = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     if shutil.which("brainsurgeon", path=searched) is None:
         notes.append("link brainsurgeon into PATH or ~/.local/bin, where the plugin looks")
-    yield Offer("the plugin for Claude Code: tool, skill, hooks", steps, asked, "; ".join(notes))
+    title = "the plugin for Claude Code: tool, skill, hooks"
+    return Offer(title, steps, asked=True, note="; ".join(notes))
 
 
 def _tools(

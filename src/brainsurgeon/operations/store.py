@@ -9,40 +9,26 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageError
-from brainsurgeon.model.reports import (
-    Finding,
-    Level,
-    PlaceholdersLeft,
-    Purge,
-    Replacement,
-    StoreCopy,
-)
+from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
-from brainsurgeon.store import Store, backup, open_to_read
-from brainsurgeon.store.database import (
-    database_path,
-    empty_database,
-    hold_store,
-    make_directory,
-    may_exist,
-)
+from brainsurgeon.store import Store, backup, database, open_to_read
 from brainsurgeon.store.salvage import salvage
 
 
-def back_up(settings: Settings, target: str, *, force: bool = False) -> StoreCopy:
+def back_up(settings: Settings, target: str, *, force: bool = False) -> reports.StoreCopy:
     return backup.write_copy(settings.state_dir, os.path.abspath(target), force=force)
 
 
 def replace_store(
     settings: Settings, source: str, clock: Callable[[], float],
-    confirm: Callable[[Replacement], None],
-) -> Replacement:  # fmt: skip
+    confirm: Callable[[reports.Replacement], None],
+) -> reports.Replacement:  # fmt: skip
     """Check a backup, compare it with the sessions, and install it unless `confirm` raises."""
     directory = settings.state_dir
-    make_directory(directory)
-    with hold_store(directory), backup.staging(directory) as place:
-        path = database_path(place)
+    database.make_directory(directory)
+    with database.hold_store(directory), backup.staging(directory) as place:
+        path = database.database_path(place)
         values = backup.copy_backup(os.path.abspath(source), path)
         opened, unread = _open(directory)
         with open_to_read(place) as store, opened as current:
@@ -50,38 +36,38 @@ def replace_store(
                 session for session in placeholders_left(settings, store, current)
                 if session.orphans or not session.sure
             )  # fmt: skip
-        replacement = Replacement(source, os.stat(path).st_size, values, newer)
+        replacement = reports.Replacement(source, os.stat(path).st_size, values, newer)
         confirm(replacement)
         kept = backup.put_in_place(directory, path, f"replaced-{_stamp(clock())}")
         return replace(replacement, kept=kept)
 
 
-def _open(directory: str) -> tuple[Store, tuple[PlaceholdersLeft, ...]]:
+def _open(directory: str) -> tuple[Store, tuple[reports.PlaceholdersLeft, ...]]:
     """Open the store. For a damaged or unusable one, return an empty store and a warning."""
     with suppress(StoreUnusableError):
         store = open_to_read(directory)
         if store.damage() is None:
             return store, ()
         store.close()
-    path = database_path(directory)
-    unread = PlaceholdersLeft(path, 0, 0, "the store was not readable", sure=False)
-    return Store(empty_database(), directory, None), (unread,)
+    path = database.database_path(directory)
+    unread = reports.PlaceholdersLeft(path, 0, 0, "the store was not readable", sure=False)
+    return Store(database.empty_database(), directory, None), (unread,)
 
 
-def purge(settings: Settings, *, even_so: bool = False) -> Purge:
+def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
     """Remove the store. If sessions may lack values, remove it only with `even_so`."""
     directory = settings.state_dir
-    if not (os.path.lexists(database_path(directory)) or may_exist(directory)):
+    if not (os.path.lexists(database.database_path(directory)) or database.may_exist(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")
-    with hold_store(directory):
+    with database.hold_store(directory):
         if not even_so:
             opened, unread = _open(directory)  # without records, every placeholder counts as left
             with opened as store:
                 found = placeholders_left(settings, store)
                 left = *unread, *found, *placeholders_in_archives(settings)
             if left:
-                return Purge(directory, left)
-        return Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))
+                return reports.Purge(directory, left)
+        return reports.Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))
 
 
 def _stamp(now: float) -> str:
@@ -92,7 +78,7 @@ _NEEDED = frozenset({"extractions", "blobs"})  # tables that are needed to resto
 _RECREATED = frozenset({"sessions", "placements", "calibration"})  # by the salvage or a scan
 
 
-def rescue(settings: Settings, now: float) -> list[Finding]:
+def rescue(settings: Settings, now: float) -> list[reports.Finding]:
     """If the store is damaged, replace it by a new one with the readable records."""
     directory = settings.state_dir
     try:
@@ -102,29 +88,29 @@ def rescue(settings: Settings, now: float) -> list[Finding]:
     except StoreUnusableError as why:
         if not isinstance(why, StoreDamagedError):
             return []  # the file is no store, has another version or cannot be opened
-    with hold_store(directory), backup.staging(directory) as place:
-        path = database_path(place)
+    with database.hold_store(directory), backup.staging(directory) as place:
+        path = database.database_path(place)
         saved = salvage(directory, path, now)
         backup.check_copy(path)
         kept = backup.put_in_place(directory, path, f"damaged-{_stamp(now)}")
-    findings = [Finding(
+    findings = [reports.Finding(
         "note",
         f"the database was damaged: {counted(saved.values, 'stored value')} and "
         f"{counted(saved.rows, 'other record')} were copied into a new one",
         f"the damaged one is kept as {kept}; a backup may have the lost values" if kept else "",
     )]  # fmt: skip
     if saved.values_lost:
-        findings.append(Finding(
+        findings.append(reports.Finding(
             "error", f"{counted(saved.values_lost, 'stored value is', 'stored values are')} lost",
             "they cannot be restored, unless a backup has them: store restore FILE",
         ))  # fmt: skip
     if saved.sessions_made:
         records = counted(saved.sessions_made, "record was", "records were")
-        findings.append(Finding(
+        findings.append(reports.Finding(
             "warning", f"sessions: {records} lost and re-created", "the next scan completes them",
         ))  # fmt: skip
     for table in sorted(saved.unread - _RECREATED):
-        level: Level = "error" if table in _NEEDED else "warning"
+        level: reports.Level = "error" if table in _NEEDED else "warning"
         advice = "a backup may have them; placeholders without a record are listed below"
-        findings.append(Finding(level, f"{table}: some records could not be read", advice))
+        findings.append(reports.Finding(level, f"{table}: some records could not be read", advice))
     return findings

@@ -65,10 +65,7 @@ def offer(offer: reports.Offer) -> str:
 
 
 def _step(step: reports.Step) -> str:
-    notes = {
-        "there": " (is there already)",
-        "other": " (exists and differs: left unchanged)",
-    }
+    notes = {"there": " (is there already)", "other": " (exists and differs: left unchanged)"}
     note = notes.get(step.state, "")
     if not isinstance(step, reports.FileStep):
         return f"{'' if note else 'run '}{safe(shlex.join(step.command))}{note}"

@@ -12,18 +12,10 @@ from brainsurgeon.model.plans import Amounts, Outcome, Plan
 from brainsurgeon.model.text import about, ago, bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
+from brainsurgeon.render import turns
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import document, first, in_json, in_local_time, local, table
 from brainsurgeon.render.sessions import session_restored
-from brainsurgeon.render.turns import (
-    MOST_ROWS,
-    fullness_json,
-    loads,
-    removals,
-    removals_json,
-    turns,
-    verdict_json,
-)
 
 WHAT_STAYS = (
     "pruning a database saves context, not disk: the file shrinks only when OpenClaw compacts it."
@@ -44,14 +36,14 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
     answer["values_extracted"] = len(outcome.executed.extracted)
     answer["values_restored"] = len(outcome.executed.restorations)
     if outcome.full:
-        answer["fullness"] = fullness_json(outcome.full)
+        answer["fullness"] = turns.fullness_json(outcome.full)
     if outcome.plan:
         answer["warnings"] = list(outcome.plan.warnings)
         if dry_run:
-            answer["would_extract"] = removals_json(outcome.plan.extracted)
+            answer["would_extract"] = turns.removals_json(outcome.plan.extracted)
             answer["would_keep"] = outcome.plan.kept
             if outcome.plan.turns:
-                answer["turns"] = [verdict_json(verdict) for verdict in outcome.plan.turns]
+                answer["turns"] = [turns.verdict_json(verdict) for verdict in outcome.plan.turns]
         if outcome.plan.archives:
             answer["archived"] = [archive.entry_id for archive in outcome.plan.archives]
     return in_json(answer)
@@ -128,10 +120,10 @@ def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> 
 
 
 def _explain(plan: Plan, *, verbose: bool) -> list[str]:
-    lines = removals(plan.extracted)
+    lines = turns.removals(plan.extracted)
     if not verbose:
-        lines = first(lines, MOST_ROWS, "  - … and {:,} more (--verbose names each)")
-    lines += turns(plan.turns)
+        lines = first(lines, turns.MOST_ROWS, "  - … and {:,} more (--verbose names each)")
+    lines += turns.turns(plan.turns)
     sums = Amounts()
     for kept in plan.kept:
         sums.add(kept.reason, values=kept.values, chars=kept.chars)
@@ -352,7 +344,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
         lines.append(f"so far     {so_far}")
     if tokens.turns_archived:
         lines.append(f"archived   {counted(tokens.turns_archived, 'archive')} of finished turns")
-    lines += loads(tokens.loads)
+    lines += turns.loads(tokens.loads)
     lines += [
         f"run {one.id:<5} {ago(one.at, now)}: {command(one)}, {changes(one)}" for one in state.runs
     ]

@@ -179,12 +179,18 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")  # puts the schema on the same pages in every store, for `salvage`
 
 
-def sync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+@contextmanager
+def closing_descriptor(descriptor: int) -> Iterator[int]:
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_directory(directory: str) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    with closing_descriptor(os.open(directory, flags)) as descriptor:
+        os.fsync(descriptor)
 
 
 def address(path: str, mode: str) -> str:
@@ -287,16 +293,13 @@ def open_locks(directory: str, name: str) -> int:
 @contextmanager
 def hold_daemon_lock(directory: str) -> Iterator[None]:
     """Hold the daemon's lock; raise BusyError with the pid of the process that has it."""
-    descriptor = open_locks(directory, "daemon.lock")
-    try:
+    with closing_descriptor(open_locks(directory, "daemon.lock")) as descriptor:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
             pid = _pid_in(descriptor) or "unknown"
             raise BusyError(f"{directory} is used by another brainsurgeon (pid {pid}); stop it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def daemon_holder(directory: str) -> int | None:
@@ -304,12 +307,10 @@ def daemon_holder(directory: str) -> int | None:
         descriptor = os.open(os.path.join(directory, "daemon.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    try:
+    with closing_descriptor(descriptor):
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, 0, 0))
         free = struct.unpack(_LOCK, answer)[0] == fcntl.F_UNLCK
         return None if free else _pid_in(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pid_in(descriptor: int) -> int | None:
@@ -325,13 +326,12 @@ def hold_store(directory: str) -> Iterator[None]:
 
 @contextmanager
 def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
-    descriptor = open_locks(directory, "locks")
-    try:
-        busy = "another brainsurgeon has locked a session; try again"
-        with hold_bytes(descriptor, 0, 0, busy, patience):
-            yield
-    finally:
-        os.close(descriptor)
+    busy = "another brainsurgeon has locked a session; try again"
+    with (
+        closing_descriptor(open_locks(directory, "locks")) as descriptor,
+        hold_bytes(descriptor, 0, 0, busy, patience),
+    ):
+        yield
 
 
 @contextmanager
