@@ -63,7 +63,7 @@ class AmbiguousError(BrainsurgeonError):
 
 
 class UnnamedError(AmbiguousError):
-    """The call names no session, and any of several sessions may have made the call."""
+    """The call names no session, and it is unknown which session made the call."""
 
     def __init__(self, candidates: Sequence[str]) -> None:
         self.candidates = tuple(candidates)

@@ -67,7 +67,7 @@ def test_relieve_to_refuses_invalid_values(full_session, cli, to):
 
     assert result.returncode == 2
     assert (
-        "wants at least 10 tokens (120000), or a share of the window (60%)"
+        "wants tokens (such as 120000; at least 10), or a share of the window (such as 60%)"
         in result.stderr.decode()
     )
 

@@ -200,11 +200,11 @@ BAD = [
         for text in ("0", '"0s"', "31536001", '"366d"')
     ),
     *(
-        (key, text, f'{key}: wants whole seconds, or from "1s" to "5200w" (units s, m, h, d, w)')
+        (key, text, f'{key}: wants seconds (90), or "90s" (units s, m, h, d, w), at most 100 years')
         for key in (*WAITS, "scan_interval")
         for text in ("-1", "1.5", "true", "99999999999", '"never"', '"1.5h"', '"99999999w"', "[]")
     ),
-    *((key, '"99999999w"', f"{key}: wants at most 5200w") for key in DURATIONS),
+    *((key, '"99999999w"', f"{key}: wants at most 100 years") for key in DURATIONS),
     ("trigger_types", '["thoughts"]', "trigger_types[0]: "),
     ("trigger_types", '["user", "tool"]', "trigger_types[1]: "),
     ("trigger_types", '"thinking"', "trigger_types: "),

@@ -408,3 +408,10 @@ def test_entry_without_an_id_keeps_its_name_through_edits(world, path, clock):
 
     assert path.read_bytes() == original
     assert len(outcome.insertions_removed) == 2
+
+
+def test_entry_without_an_id_is_found_by_a_part_of_its_name(world):
+    """The beginning of a generated name pins the entry, even if nothing of it was extracted."""
+    prune_without_ids(world, "short")
+
+    assert pin(world, "L2-", False).entry_id.startswith("L2-")

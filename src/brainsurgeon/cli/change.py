@@ -273,7 +273,7 @@ def _goal(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%", text)
     if match is None:
-        wanted = "at least 10 tokens (120000), or a share of the window (60%)"
+        wanted = "tokens (such as 120000; at least 10), or a share of the window (such as 60%)"
         raise UsageError(f"--to {text!r}: wants {wanted}")
     tokens, share = match.groups()
     return float(tokens) if tokens else int(share) / 100

@@ -201,8 +201,8 @@ def _run_retention(settings: Settings, *, dry_run: bool) -> None:
 def doctor(
     repair: bool = Option(
         False,
-        help="Finish interrupted rewrites, correct the store's list of placeholders, and copy the "
-        "readable values of a damaged store into a new one.",
+        help="Finish interrupted rewrites, complete the store's list of placeholders, and copy "
+        "the readable values of a damaged store into a new one.",
     ),
 ) -> None:
     """Check configuration, permissions, roots, store and placeholders.

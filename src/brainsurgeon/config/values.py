@@ -113,7 +113,7 @@ def seconds_of(value: Any) -> int | None:
         raise InvalidValueError('a whole number above 0 with s, m, h, d or w ("24h"), or "never"')
     seconds = int(match[1]) * _UNITS[match[2]]
     if seconds > CENTURY:
-        raise InvalidValueError('at most 5200w, or "never"')
+        raise InvalidValueError('at most 100 years, or "never"')
     return seconds
 
 
@@ -125,7 +125,7 @@ def _wait(value: Any) -> int:
     except InvalidValueError:
         seconds = None
     if seconds is None:
-        raise InvalidValueError('whole seconds, or from "1s" to "5200w" (units s, m, h, d, w)')
+        raise InvalidValueError('seconds (90), or "90s" (units s, m, h, d, w), at most 100 years')
     return seconds
 
 

@@ -19,7 +19,7 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
-from brainsurgeon.formats.base import is_generated, parsed_lines
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
 from brainsurgeon.model.entries import (
     PLACEHOLDER,
@@ -196,8 +196,8 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
     """
     if session.file is None or not wanted:
         return []
-    # Lines cannot be searched for ids that JSON may escape, or that brainsurgeon generated.
-    plain = all(is_safe(ident) and not is_generated(ident) for ident in ids)
+    # Lines cannot be searched for ids that JSON may escape, or that brainsurgeon generates (L2-…).
+    plain = all(is_safe(ident) and not ident.startswith("L") for ident in ids)
     prefixed: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     with suppress(OSError, RefusedError), open_session(session.file) as opened:

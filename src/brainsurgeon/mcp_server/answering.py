@@ -90,7 +90,7 @@ class _Asked(NamedTuple):
                 value.id in placed or (record and value.session_id == record.id)
                 for value in named.values
             )
-            # Otherwise, only the placeholder was found: perhaps as an argument of this very call.
+            # If not, only the text of the placeholder was found: perhaps in this very call.
             return known or contains_entry(store, session, self.entry)
 
         # `done` must not fall back to the only known session: another agent may have made the call.

@@ -34,7 +34,7 @@ class ValueRules(Struct, frozen=True):
     giant: int = 0  # if not 0: results with more characters are extracted at any position
     max_messages: int = 0  # if not 0: values before the newest N are extracted at any length
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
-    superseded: bool = False  # extract superseded values, except in the last two messages
+    superseded: bool = False  # extract superseded values, except in the last messages (at most 2)
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -65,7 +65,8 @@ class Rules(ValueRules, frozen=True):
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
     # Signed thinking to extract in any turn. `broken`: with an invalid signature, or without text.
     drop_signatures: Literal["", "broken", "all"] = ""
-    # Extract values that requests contain if that `pays`, only with a `cold` cache, or `always`.
+    # When to extract values that are sent to the model: `pays` (if it pays), `cold` (with a cold
+    # cache), or `always`.
     when: str = "pays"
     waits: str = ""  # if set: why sent values stay for now, except those that a user asked for
     # Values that a relief need not extract, and last answers of turns that it need not archive.

@@ -30,13 +30,13 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    skipped_under: str | None  # the rules under which runs skip the unchanged file
-    rules: str  # of the scan
+    skipped_under: str | None  # `rules`, or None if later runs must not skip the unchanged file
+    rules: str  # of the scan that judged the file
     outcome: str
 
 
-# The hash of a file's fingerprint; the time when something in the file is due; the result of the
-# scan. A tuple takes little memory: a tree may have 100,000 files.
+# The hash of a file's fingerprint (60 bits, as longer ints take more memory); the time when
+# something in the file is due; the result of the scan. A tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
 
@@ -167,7 +167,7 @@ class Survey(Struct, frozen=True):
     """Facts about the entries of a session that are known only once all lines were read."""
 
     kept_messages: int
-    # By offset, the number of messages after an entry, if that is less than `kept_messages`.
+    # By offset, the number of messages after an entry; only of entries near the end.
     positions: Mapping[int, int]
     open_turn: str | None  # why the last turn is open; None if it is finished
     # The offset of the last turn's prompt. If the previous turn ended with tool results that got no
@@ -181,7 +181,7 @@ class Survey(Struct, frozen=True):
     quiet: float = 0.0  # seconds without a change after which the last turn counts as finished
     appends_anew: bool = False  # the agent may write an entry again under another id and keep both
     # The offset of the line that shows whether the last turn is finished; None if unknown. While
-    # `cursor` is the same, the branch and the dead entries before that line are the same.
+    # `cursor` is the same, the branch and the dead entries before the surveyed lines are the same.
     since: int | None = None
     cursor: str | None = None
 

@@ -227,7 +227,8 @@ class Fit(Struct, frozen=True):
     before: Fullness | None = None
     after: Fullness | None = None
     room: int = 0  # the load (tokens) up to which the session fits
-    # If the session would fit without its restored values: their bytes, and when protection ends.
+    # If the session would fit once its protected restored values are extracted again: the bytes
+    # that this saves, and when their protection ends.
     protected: tuple[int, float] | None = None
     least: int | None = None  # the least possible load, if no step can make the session fit
 

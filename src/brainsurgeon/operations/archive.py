@@ -27,9 +27,9 @@ def archive(
 ) -> ArchiveAnswer:  # fmt: skip
     """Archive turns of any size, or only `turns` (first and last number). The newest turns stay.
 
-    The summary of the last turn contains `note` as its outcome. If the session is not idle, a later
-    scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing may be
-    archived in the session or its file cannot be changed.
+    `note` becomes the outcome in the summary of the last archived turn. If the session is not idle,
+    a later scan archives the turns. Raises UsageError for wrong numbers, and FailedError if nothing
+    may be archived in the session or its file cannot be changed.
     """
     chosen, now = session_named(settings, store, session), clock()
     title = chosen.title

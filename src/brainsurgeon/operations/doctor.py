@@ -50,7 +50,7 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 class SessionPlaceholders(Struct, frozen=True):
     matched: tuple[int, ...]  # for each placeholder with a matching record: the extraction's id
     expired: int  # number of matched placeholders whose value expired
-    orphans: tuple[str, ...]  # for each placeholder without a matching record: the id of its entry
+    orphans: tuple[str, ...]  # for each value without one matching record: the id of its entry
     unknown: int  # number of texts that only look like placeholders
     # Unexpired values without a placeholder: emptied thinking, shortened calls, archived turns.
     unmarked: frozenset[tuple[str, KeyPath, bytes]]  # entry id, path and digest
@@ -281,7 +281,10 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
 def placeholders_left(
     settings: Settings, store: Store, current: Store | None = None
 ) -> Iterator[PlaceholdersLeft]:
-    """Yield the sessions that lack extracted values. Values only in `current` count as orphans."""
+    """Yield the sessions with extracted values, and those that cannot be checked.
+
+    Values that are only in the store `current`, and not in `store`, count as orphans.
+    """
     seen = walk(settings, store, with_former_roots=True)
     for problem in seen.problems:
         if problem.failed:

@@ -70,7 +70,8 @@ def scan(
     """Scan all roots, or `only` some sessions.
 
     With `dry_run`, nothing is written, and `store` may be read-only. If the function `check_stop`
-    of `watch` raises StoppedError, the run finishes or undoes its open rewrites and ends.
+    of `watch` raises StoppedError, the run finishes the rewrites that it quickly can and ends. The
+    next recovery finishes the others.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)

@@ -94,8 +94,8 @@ def read(
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
     # A call that writes to the cache, and either reads nothing from it or follows a call to another
-    # model, found nothing in it. After a call its prompt is in the cache, except if the call writes
-    # to the cache and a value of the prompt was extracted later.
+    # model, found nothing in it. After a call its prompt is in the cache. But if a value of the
+    # prompt was extracted later, what the call wrote to the cache no longer matches.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

@@ -169,8 +169,8 @@ class Matcher:
 
     def _is_first(self, value: Extraction, ident: str | None) -> bool:
         """Check that no earlier entry with a new id contains the same `moved` extraction."""
-        # A typed or pasted copy comes later: the store never assigns a placeholder that is already
-        # in the file (`Sightings.foreign`).
+        # The first is ours. A copy that somebody typed is further down, because the store never
+        # assigns a placeholder that is already in the file (`Sightings.foreign`).
         if ident == value.entry_id or value.id not in self.moved:
             return True
         return self._moved_to.setdefault(value.id, ident) == ident

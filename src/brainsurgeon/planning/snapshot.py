@@ -32,7 +32,7 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # Seconds for which a request to redact waits for its answer, unless the session has changed.
+    # Seconds for which a request to redact waits for its answer while the session does not change.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()

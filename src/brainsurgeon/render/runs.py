@@ -19,8 +19,8 @@ from brainsurgeon.render.sessions import session_restored
 
 WHAT_STAYS = (
     "pruning a database saves context, not disk: the file shrinks only when OpenClaw compacts it."
-    " Pruning also hides nothing: OpenClaw keeps copies of recent values in its trajectory file (up"
-    " to 10 MiB)"
+    " Nor does pruning remove secrets: OpenClaw keeps copies of recent values in its trajectory"
+    " file (up to 10 MiB)"
 )
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 

@@ -3,9 +3,10 @@
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-Every command that may write first recovers from crashes. Recovery deletes the records of a rewrite
-only if no other process can have read the new content. Otherwise they stay: a record without a
-placeholder does no harm, but a placeholder without a record could never be restored.
+Before anything else, every command that may write recovers from crashes. Recovery deletes the
+records of a rewrite only if no other process can have read the new content. Otherwise they stay: a
+record without a placeholder does no harm, but a placeholder without a record could never be
+restored.
 """
 
 import os

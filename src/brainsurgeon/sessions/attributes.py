@@ -13,8 +13,8 @@ _ACCESS_LIST = "system.posix_acl_access"  # a new file may inherit one from its 
 # FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 _FIXED = 0x10 | 0x20  # immutable and append-only: such a file cannot even be renamed
-# Flags that describe how the filesystem stores a file (compressed, encrypted, indexed, huge,
-# inline). They need not be copied.
+# Flags by which the filesystem notes how it stores a file (such as compressed blocks, encrypted,
+# extents, inline). They need not be copied.
 _STORAGE_FLAGS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
 
 

@@ -188,7 +188,7 @@ class _Walk(Struct, frozen=True):
                     seen = None
                 if seen and row[0] == hash((
                     seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
-                )):  # fmt: skip
+                )) >> 4:  # fmt: skip
                     if seen.st_nlink > 1:
                         walked.add((seen.st_dev, seen.st_ino))
                     skipped.append(name)

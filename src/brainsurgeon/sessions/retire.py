@@ -53,8 +53,8 @@ def moved_before(late: bytes, there: bytes) -> int | None:
 
     `there` are the bytes of the other file from the offset at which the move began. The first lines
     of `late` were moved if `there` begins with them and each has an id. An equal line without an id
-    may be of another program. Part of a line was moved if `there` ends with it, or if another
-    program's line follows.
+    may be of another program. A part of a line was moved if `there` ends in the middle of the line,
+    or if a complete line of another program follows the part.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -181,7 +181,7 @@ def retire(
             os.close(old)
     if merge.exchanged_back:
         pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
-        # With `named_in_use`, late lines cause no other exchange: only the named file has them all.
+        # `named_in_use`: the names stay now, since only the named file has the lines of both.
         merge.moved += retire(pair, deadline=deadline, named_in_use=True, sync=sync)
     return merge.moved
 
@@ -205,7 +205,7 @@ class _Merge(Struct):
             named = os.open(self.pair.name, _TO_WRITE, dir_fd=self.pair.directory)
         except FileNotFoundError:
             if self.after_crash:
-                why = "lines were appended to the old file, but the session no longer exists"
+                why = "the old file was changed, but the session no longer exists"
                 raise StaysError(why, is_final=True) from None
             return
         try:

@@ -265,8 +265,8 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
         refused = os.path.lexists(path) and not _has_access(path, os.R_OK | os.W_OK)
         why = "this user may not open it (Permission denied)" if refused else code
         return StoreUnusableError(
-            f"{path} cannot be opened or written: {why}; nothing was touched. Run as the "
-            "user that it belongs to, and make it writable for that user"
+            f"{path} cannot be opened or written: {why}; it was left as it is. Run as the user "
+            "that it belongs to, and make it writable for that user"
         )
     if code.startswith("SQLITE_IOERR"):
         return StoreUnusableError(
@@ -274,7 +274,7 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
             "interrupted rewrite. Check the disk first, then run `brainsurgeon doctor`"
         )
     return StoreDamagedError(
-        f"{path} is unusable ({code or 'damaged'}): nothing was touched. {ADVICE}"
+        f"{path} is unusable ({code or 'damaged'}) and was left as it is. {ADVICE}"
     )
 
 

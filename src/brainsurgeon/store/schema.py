@@ -36,8 +36,8 @@ CREATE TABLE blobs (
 CREATE INDEX blobs_digest ON blobs (substr(digest, 1, 8));
 
 -- Extracted values, as in Extraction. The same placeholder (`name` is its id) at the same key path
--- always means the same value. Lest it get another one, the row of a completed rewrite is kept,
--- even if its value expired, until a new row of the value replaces it.
+-- always means the same value. Therefore the row of a completed rewrite is kept, even after its
+-- value expired, until a new row of the same value replaces it.
 -- `path` is JSON, or a short form: t0 is message.content.0.text, c0 is message.content.0.content.
 -- `journal_id` is set until the rewrite is confirmed. `unplaced_at` is the time since when no
 -- session contains the placeholder.
