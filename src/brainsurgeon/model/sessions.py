@@ -24,6 +24,10 @@ class Fingerprint(Struct, frozen=True):
             status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         )
 
+    @staticmethod
+    def hash_of(values: tuple[int, ...]) -> int:
+        return hash(values) & 0xFFFFFFFFFFFFFFF  # an int of more than 60 bits takes 16 more bytes
+
     @property
     def file_id(self) -> tuple[int, int]:
         return self.device, self.inode
@@ -35,8 +39,8 @@ class Judged(NamedTuple):
     outcome: str
 
 
-# The hash of a file's fingerprint (60 bits, as longer ints take more memory); the time when
-# something in the file is due; the result of the scan. A tree may have 100,000 files.
+# The hash of a file's fingerprint; the time when something in the file is due; the result of the
+# scan. A tuple takes little memory: a tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
 

@@ -186,9 +186,9 @@ class _Walk(Struct, frozen=True):
                     seen = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 except OSError:
                     seen = None
-                if seen and row[0] == hash((
+                if seen and row[0] == Fingerprint.hash_of((
                     seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
-                )) >> 4:  # fmt: skip
+                )):  # fmt: skip
                     if seen.st_nlink > 1:
                         walked.add((seen.st_dev, seen.st_ino))
                     skipped.append(name)
