@@ -48,7 +48,7 @@ ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a remov
 WAKE_INTERVAL = 1.5  # seconds after which the watcher wakes up, and notices that it must stop
 # Seconds between checks of the clock if there is no watchdog, and the largest ignored change.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
-SIGNALS_INTERVAL = 5.0  # seconds between two searches of a changed file for requests of its agent
+SIGNALS_INTERVAL = 5.0  # seconds between two searches of one path for signals (key `on_signal`)
 _DUE = "due:"  # prefix of the ids of jobs that scan one changed path
 
 

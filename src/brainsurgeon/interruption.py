@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: they end a run where it checks for them, between two steps."""
+"""SIGTERM, SIGINT and SIGHUP: they end a run where it checks for them, between two steps."""
 
 import signal
 import threading
@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from brainsurgeon.errors import StoppedError
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _noted: list[int] = []  # signals that arrived
 
 
@@ -17,7 +18,7 @@ def deferred() -> Iterator[None]:
     handlers = {}
     in_main = threading.current_thread() is threading.main_thread()  # only there do handlers run
     try:
-        for number in (signal.SIGTERM, signal.SIGINT) if in_main else ():
+        for number in SIGNALS if in_main else ():
             if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None):
                 handlers[number] = handler
                 signal.signal(number, _note)

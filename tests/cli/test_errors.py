@@ -186,20 +186,21 @@ def test_sessions_reports_a_file_of_unknown_format(world, cli):
         assert cli("show", path).stdout == path.read_bytes()
 
 
-def terminate(world, words, after):
-    """Run a command, send it SIGTERM after some seconds, and check that it left no file behind."""
+def terminate(world, words, after, number=signal.SIGTERM):
+    """Run a command, send it a signal after some seconds, and check that it left no file behind."""
     process = subprocess.Popen([*PROGRAM, *words], stdout=subprocess.DEVNULL)
     time.sleep(after)
-    process.terminate()
+    process.send_signal(number)
 
-    assert process.wait(timeout=20) in (143, 0, -signal.SIGTERM)  # the last before its first line
+    assert process.wait(timeout=20) in (128 + number, 0, -number)  # the last before its first line
     assert world.leftovers() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("after", [0.3, 0.6, 0.9])
-def test_sigterm_during_restore_leaves_no_temporary_file(world, entry_id, after):
-    """A restore that gets SIGTERM removes the old file before it exits."""
-    terminate(world, ("restore", entry_id, "--config", world.config_file()), after)
+def test_signal_during_restore_leaves_no_temporary_file(world, entry_id, after, number):
+    """A restore that gets SIGTERM, or whose terminal is closed, removes the old file first."""
+    terminate(world, ("restore", entry_id, "--config", world.config_file()), after, number)
 
 
 @pytest.mark.parametrize("words", [("scan", "--once"), ("restore", "--all")], ids=" ".join)

@@ -12,7 +12,7 @@ from brainsurgeon.cli.options import OutputError, discard_output, replace_stream
 def main() -> None:
     os.umask(0o077)
     replace_streams()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in interruption.SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interruption.end)
     gc.disable()  # imports leave no garbage; `commands._options` enables it again
