@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.model.entries import OLD, Part
 from brainsurgeon.model.rules import Budget, Rule, Rules
-from brainsurgeon.planning.budget import rules_at, steps_to
+from brainsurgeon.planning.budget import rules_at, rungs
 from brainsurgeon.planning.rules import EntryState, Extract, Keep, extract
 
 # The length of a giant result, and half of the messages.
@@ -54,7 +54,8 @@ def test_window_is_recorded_configured_or_the_default():
 
 def test_relief_steps_add_up():
     """Each relief step adds its own change to those of the steps before it."""
-    first, two, four, five, six = (rules_at(steps_to(to), RULES, *HALF) for to in (1, 2, 4, 5, 6))
+    steps = (rungs(to, "flat")[-1] for to in (1, 2, 4, 5, 6))
+    first, two, four, five, six = (rules_at(taken, RULES, *HALF) for taken in steps)
 
     assert [rule.min_value_length for rule in first.rules] == [200, 200]
     assert first.min_value_length == 200
@@ -70,18 +71,22 @@ def test_relief_steps_add_up():
 def test_relief_steps_never_loosen_a_rule():
     """A rule with a smaller length or window than the step's stays as it is."""
     short = Rules((Rule("user", (), 20, 0),), 0, 10, max_messages=5)
-    last = rules_at(steps_to(6), short, *HALF)
+    last = rules_at(rungs(6, "flat")[-1], short, *HALF)
 
     assert last.rules[0] == Rule("user", (), 20, 0)
     assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)
 
 
 def test_relief_steps_of_a_database_exclude_the_last():
-    """A database allows steps 1, 2, 4 and 5; a file also the last step, up to the given one."""
-    assert steps_to(6, None) == (1, 2, 4, 5)
-    assert steps_to(3) == (1, 2)
-    assert steps_to(0) == ()
-    assert steps_to(6) == (1, 2, 4, 5, 6)
+    """A database allows steps 1, 2, 4 and 5; a file also the last step, up to the given one.
+
+    Each rung adds a step. Only sessions with linked archives have step 3.
+    """
+    assert rungs(6, None)[-1] == (0, 1, 2, 4, 5)
+    assert rungs(3, "flat") == [(), (0,), (0, 1), (0, 1, 2)]
+    assert rungs(0, "flat") == [(), (0,)]
+    assert rungs(6, "flat")[-1] == (0, 1, 2, 4, 5, 6)
+    assert rungs(6, "linked")[-1] == (0, 1, 2, 3, 4, 5, 6)
 
 
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):

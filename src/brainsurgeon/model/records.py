@@ -183,13 +183,12 @@ class Records(Struct, frozen=True):
     rate: float = RATE  # tokens per character
     damaged: frozenset[int] = frozenset()  # extractions whose stored values cannot be read
 
+    def requested(self, action: str) -> list[Request]:
+        return [request for request in self.requests if request.action == action]
+
     @property
     def to_archive(self) -> dict[str, str | None]:
-        return {
-            request.entry_id: request.value
-            for request in self.requests
-            if request.action == "archive" and request.entry_id
-        }
+        return {one.entry_id: one.value for one in self.requested("archive") if one.entry_id}
 
     @property
     def pins(self) -> dict[str, bool | int]:

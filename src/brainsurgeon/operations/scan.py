@@ -285,7 +285,7 @@ class _Scan:
             if store is None:
                 return tail.Scanned(outcome, examined.session.fingerprint)
             count_calls(store, examined.session, frontier.calls)
-            if savings := count_savings(store, examined, planned):
+            if savings := count_savings(examined, planned):
                 self._memory.savings[file.path] = savings
             scanned = tail.result_of(self._memory, store, planner, planned, outcome, held)
             scanned.again = IN_MEMORY if in_memory and planned.deferred == in_memory else None

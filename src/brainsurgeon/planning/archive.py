@@ -364,7 +364,8 @@ class _Archiver:
         known = {record.id: record for record in session.records.archives}
         self._archives = {value.entry_id: known[value.archive_id] for value in extractions
                           if value.archive_id in known}  # fmt: skip
-        self._restores, self._judge = session.restores, Judge(session, rules, Frontier())
+        self._restores = session.records.requested("restore")
+        self._judge = Judge(session, rules, Frontier())
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch

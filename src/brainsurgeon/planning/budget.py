@@ -157,13 +157,9 @@ Rung = tuple[int, ...]
 
 
 def rungs(highest: int, archives: ArchiveForm | None) -> list[Rung]:
-    steps = (0, *steps_to(highest, archives))
-    return [steps[:count] for count in range(len(steps) + 1)]
-
-
-def steps_to(highest: int, archives: ArchiveForm | None = "flat") -> Rung:
     left_out = (3, 6) if archives is None else () if archives == "linked" else (3,)
-    return tuple(step for step in LINKED if step <= highest and step not in left_out)
+    steps = (0, *(step for step in LINKED if step <= highest and step not in left_out))
+    return [steps[:count] for count in range(len(steps) + 1)]
 
 
 def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:

@@ -198,9 +198,10 @@ class Judge:
 
 class FieldRequests:
     def __init__(self, session: Snapshot) -> None:
-        self._own, self.sets, self._restores = session.records.own, session.sets, session.restores
+        records, self.sets = session.records, session.sets
+        self._own, self._restores = records.own, records.requested("restore")
         self._records: dict[str, list[FieldRecord]] = defaultdict(list)
-        for record in session.records.fields:
+        for record in records.fields:
             self._records[record.entry_id].append(record)
         self.entries = self.sets.keys() | self._records.keys()
         self._seen: set[int] = set()

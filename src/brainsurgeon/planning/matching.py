@@ -236,7 +236,8 @@ class Restores:
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
-        self._requests, records = session.restores, session.records
+        records = session.records
+        self._requests = records.requested("restore")
         of_all = [
             request.pristine for request in self._requests
             if request.entry_id is None and not request.rolls_back
@@ -303,11 +304,8 @@ class OwnCalls:
         self.calls: dict[str, str] = {}  # requested entries by ids of calls
         self.requests: set[int | None] = set()  # ids of those whose answer was found
         self._form = form = session.form
-        asked = {
-            request.answer: request
-            for request in session.records.requests
-            if request.action == "redact" and request.answer
-        }
+        redactions = session.records.requested("redact")
+        asked = {request.answer: request for request in redactions if request.answer}
         last_call = None
         for parsed in parsed_lines(session.lines if asked else (), form):
             for call in form.calls(parsed.entry):

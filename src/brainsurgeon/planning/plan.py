@@ -228,8 +228,8 @@ class _Planner:
     def _unanswered(self) -> Iterator[int]:
         """Yield the requests to redact that end without an answer. Note when others will end."""
         session, found = self._session, self._own.requests
-        for request in self._records.requests:
-            if request.action == "redact" and request.id is not None and request.id not in found:
+        for request in self._records.requested("redact"):
+            if request.id is not None and request.id not in found:
                 until = request.asked_at + session.patience
                 if request.asked_at < session.changed_at or until <= session.now:
                     yield request.id

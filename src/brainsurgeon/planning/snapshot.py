@@ -39,15 +39,7 @@ class Snapshot(Struct, frozen=True):
 
     @property
     def sets(self) -> dict[str, Request]:
-        return {
-            request.entry_id: request
-            for request in self.records.requests
-            if request.action == "set" and request.entry_id
-        }
-
-    @property
-    def restores(self) -> list[Request]:
-        return [request for request in self.records.requests if request.action == "restore"]
+        return {one.entry_id: one for one in self.records.requested("set") if one.entry_id}
 
 
 # Increase this whenever the planner or this module decides differently about the same bytes.

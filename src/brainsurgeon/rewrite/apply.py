@@ -631,7 +631,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
                 store.files.forget([examined.session.file.path])  # else it counts as unchanged
         return None
     check_mount(examined.session)
-    savings = count_savings(store, examined, plan)
+    savings = count_savings(examined, plan)
     [result] = apply(store, [change], clock)
     if isinstance(result, RefusedError):  # temporary: the session was valid when examined
         raise NotIdleError(str(result)) from result

@@ -170,7 +170,7 @@ def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archivi
 
 
 def asked_relief(records: Records) -> Wanted | None:
-    asked = [request for request in records.requests if request.action == "relieve"]
+    asked = records.requested("relieve")
     return convert(asked[-1].value or {}, Wanted) if asked else None
 
 
@@ -274,8 +274,8 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
     """Cancel archive requests that can never be fulfilled: pending requests make scans slower."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     never = ("no gain", "depth", "format", "never sent")
-    for request in records.requests if verdicts else ():
-        if request.action != "archive" or request.id is None:
+    for request in records.requested("archive") if verdicts else ():
+        if request.id is None:
             continue
         verdict = verdicts.get(request.entry_id or "")
         why = verdict.reason if verdict else "the turn is no longer in its session"

@@ -113,12 +113,10 @@ def count_calls(
     store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
 
 
-def count_savings(
-    store: Store, examined: Examination, plan: Plan, *, of_tail: bool = False
-) -> Savings | None:
+def count_savings(examined: Examination, plan: Plan, *, of_tail: bool = False) -> Savings | None:
     """Return the savings in a session up to its newest call, or None if there is nothing new."""
     record = examined.record
-    before = store.savings.of(record.id) if record else None
+    before = examined.store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:
         return None
     newest = calls.newest_calls(examined.session.lines.backward(), examined.format)

@@ -150,7 +150,7 @@ def scan_tail(
         if plan.deferred or (changes and not _may_carry_out(examined, before, plan)):
             return None
         count_calls(store, session)
-        if savings := count_savings(store, examined, plan, of_tail=True):
+        if savings := count_savings(examined, plan, of_tail=True):
             memory.savings[file.path] = savings
         return result_of(memory, store, planner, plan, outcome, held)
 

@@ -182,12 +182,8 @@ def list_rows(
 
 
 def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
-    return (
-        item
-        for root in roots
-        for item in openclaw_database.databases(root.path)
-        if not isinstance(item, Unreadable)
-    )
+    items = chain.from_iterable(openclaw_database.databases(root.path) for root in roots)
+    return (item for item in items if not isinstance(item, Unreadable))
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
