@@ -114,13 +114,13 @@ class TestScanning:
 
     def test_restores_are_durable_and_extractions_are_not(self, world, monkeypatch):
         """A lost extraction only returns the old row; a restored value must not vanish."""
-        durable_flags, change = [], row_writing.RowWriter.change
+        durable_flags, change = [], row_writing.change
 
         def record_flag(*arguments, durable, **keywords):
             durable_flags.append(durable)
             return change(*arguments, durable=durable, **keywords)
 
-        monkeypatch.setattr(row_writing.RowWriter, "change", record_flag)
+        monkeypatch.setattr(row_writing, "change", record_flag)
         world.scan()
         cuts = len(durable_flags)
         world.restore_all()

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import contextmanager
 
 import pytest
 
@@ -35,14 +36,16 @@ def count_differing(before, now):
 
 
 def note_writers(monkeypatch):
-    """Note each writer that opens an agent's database."""
-    opened, begin = [], row_writing.RowWriter.__init__
+    """Note each connection with which an agent's database is changed."""
+    opened, writing = [], row_writing.writing
 
-    def noting(writer, *arguments):
-        begin(writer, *arguments)
-        opened.append(writer)
+    @contextmanager
+    def noting(path):
+        with writing(path) as database:
+            opened.append(database)
+            yield database
 
-    monkeypatch.setattr(row_writing.RowWriter, "__init__", noting)
+    monkeypatch.setattr(row_writing, "writing", noting)
     return opened
 
 
@@ -91,7 +94,7 @@ class TestErrors:
         before = world.claw.columns(GATEWAY)
         opened = note_writers(monkeypatch)
         between_steps(
-            monkeypatch, lambda: opened[-1].database.execute("PRAGMA query_only = ON")
+            monkeypatch, lambda: opened[-1].execute("PRAGMA query_only = ON")
         )  # fmt: skip
 
         outcome, reason = world.outcome(GATEWAY)

@@ -54,10 +54,11 @@ def gate_of(session):
 
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
     """Change rows with the real writer; return its result."""
-    with row_writing.writing(str(claw.path)) as writer:
-        return writer.change(
-            session.window.session, edits, gate or gate_of(session), durable=durable,
-            compressing=session.schema.compressing, clock=clock,
+    path = str(claw.path)
+    with row_writing.writing(path) as database:
+        return row_writing.change(
+            path, database, session.window.session, edits, gate or gate_of(session),
+            durable=durable, compressing=session.schema.compressing, clock=clock,
         )  # fmt: skip
 
 
@@ -308,7 +309,7 @@ class TestChanging:
         texts = every_claw.texts(GATEWAY)
         session, edits = open_and_plan(every_claw)
 
-        written = write(every_claw, session, edits)
+        at, _ = write(every_claw, session, edits)
 
         after = all_tables(every_claw)
         changed = {
@@ -323,7 +324,7 @@ class TestChanging:
         assert len(changed["transcript_events"]) == len(edits) > 3
         assert len(changed["transcript_rewrite_watermarks"]) == 1
         (windows,) = changed["session_windows"]
-        assert [b for a, b in zip(*windows, strict=True) if a != b] == [written.at]
+        assert [new for old, new in zip(*windows, strict=True) if old != new] == [at]
         new_texts = every_claw.texts(GATEWAY)
         assert len(new_texts) == len(texts)
         assert b"".join(new_texts).count(PLACEHOLDER) == len(edits)
@@ -344,9 +345,9 @@ class TestChanging:
         session, edits = open_and_plan(claw)
         window = session.window
 
-        written = write(claw, session, edits, clock=lambda: window.times.observed / 1000 - 60)
+        at, _ = write(claw, session, edits, clock=lambda: window.times.observed / 1000 - 60)
 
-        assert written.at == max(window.times.transcript, window.times.observed) + 1
+        assert at == max(window.times.transcript, window.times.observed) + 1
 
     def test_closing_leaves_no_write_ahead_log(self, claw):
         """The database has no files beside it after the only process that used it."""
@@ -510,10 +511,11 @@ class TestChanging:
         edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
         calls = []
 
-        with row_writing.writing(str(claw.path)) as writer:
-            opened.lines.database = writer.database
+        with row_writing.writing(str(claw.path)) as opened.lines.database:
             before = opened.lines.row(place)
-            writer.change(
+            row_writing.change(
+                str(claw.path),
+                opened.lines.database,
                 GATEWAY,
                 [edit],
                 lambda _: calls.append(read_calls()),

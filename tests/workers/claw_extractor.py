@@ -63,9 +63,9 @@ def extract_once(path, session, directory, counts):
         ]
     locked = []
     for edits in filter(None, prepared):
-        with row_writing.writing(path) as writer:
-            writer.change(
-                session, edits, lambda _: locked.append(time.monotonic()),
+        with row_writing.writing(path) as database:
+            row_writing.change(
+                path, database, session, edits, lambda _: locked.append(time.monotonic()),
                 compressing=compressing, durable=False,
             )  # fmt: skip
             counts["held"].append(time.monotonic() - locked[-1])

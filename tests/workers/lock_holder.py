@@ -28,8 +28,10 @@ def main():
         time.sleep(0.3)
 
     try:
-        with row_writing.writing(path) as writer:
-            writer.change(session, [edit], gate, compressing=True, durable=False)
+        with row_writing.writing(path) as database:
+            row_writing.change(
+                path, database, session, [edit], gate, compressing=True, durable=False
+            )
     except RefusedError as error:
         print(error)
 

@@ -8,19 +8,19 @@ import sys
 import time
 
 from brainsurgeon.__main__ import main
-from brainsurgeon.sessions.row_writing import RowWriter
+from brainsurgeon.sessions import row_writing
 
-change = RowWriter.change
+change = row_writing.change
 
 
-def timed_change(self, session, edits, gate, **keywords):
+def timed_change(path, database, session, edits, gate, **keywords):
     times = [time.monotonic()]
 
     def locked(database):
         times.append(time.monotonic())
         return gate(database)
 
-    result = change(self, session, edits, locked, **keywords)
+    result = change(path, database, session, edits, locked, **keywords)
     started, locked_at = times
     held = time.monotonic() - locked_at
     record = {"rows": len(edits), "waited": locked_at - started, "held": held}
@@ -32,5 +32,5 @@ def timed_change(self, session, edits, gate, **keywords):
 if __name__ == "__main__":
     place = sys.argv[1]
     sys.argv = ["brainsurgeon", *sys.argv[2:]]
-    RowWriter.change = timed_change
+    row_writing.change = timed_change
     main()

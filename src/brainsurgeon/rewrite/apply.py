@@ -436,8 +436,7 @@ class _RowsAttempt:
         session = self._session
         with self._store.lock(self._change.session_id, check_stop=session.check_stop):
             session.release()
-            with row_writing.writing(session.file.directory) as self._writer:
-                self._lines.database = self._writer.database
+            with row_writing.writing(session.file.directory) as self._lines.database:
                 return self._carry_out()
 
     def _carry_out(self) -> Rewrite:
@@ -496,13 +495,13 @@ class _RowsAttempt:
             # A restoration must be durable, since its stored value may be deleted afterwards. An
             # extraction need not be: if its commit is lost, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
-            written = self._writer.change(
-                self._session.file.name, edits, self._gate(), durable=durable, clock=self._clock,
-                compressing=self._compressing,
+            at, generation = row_writing.change(
+                self._session.file.directory, self._lines.database, self._session.file.name, edits,
+                self._gate(), durable=durable, clock=self._clock, compressing=self._compressing,
             )  # fmt: skip
             with store.transaction():
                 _confirm(store, change, extracted)
-                store.rows.wrote(ident, written.at)
+                store.rows.wrote(ident, at)
                 store.journal.close(extracted.journal_id)
         except RefusedError:
             with store.transaction():
@@ -514,10 +513,10 @@ class _RowsAttempt:
             raise
         # The state after our write. Any other state that the next step finds is the agent's work.
         self._window = replace(
-            self._window, times=replace(self._window.times, transcript=written.at),
-            events=replace(self._window.events, generation=written.generation),
+            self._window, times=replace(self._window.times, transcript=at),
+            events=replace(self._window.events, generation=generation),
         )  # fmt: skip
-        self._own = written.at
+        self._own = at
         self._stored += extracted.stored
 
     def _original(self, text: bytes) -> Payload | None:

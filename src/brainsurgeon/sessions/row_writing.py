@@ -54,58 +54,48 @@ class RowEdit(Struct, frozen=True):
     after: Payload
 
 
-class Written(Struct, frozen=True):
-    """A committed change: the time (milliseconds) and generation that it gave the session."""
+def change(
+    path: str, database: sqlite3.Connection, session: str, edits: Sequence[RowEdit],
+    gate: Callable[[sqlite3.Connection], str | None],
+    *, compressing: bool, durable: bool, clock: Callable[[], float] = time.time,
+) -> tuple[int, str]:  # fmt: skip
+    """Change all rows in `edits` in one transaction, or none of them.
 
-    at: int
-    generation: str
-
-
-class RowWriter:
-    def __init__(self, path: str, database: sqlite3.Connection) -> None:
-        self.path, self.database = path, database
-
-    def change(
-        self, session: str, edits: Sequence[RowEdit],
-        gate: Callable[[sqlite3.Connection], str | None],
-        *, compressing: bool, durable: bool, clock: Callable[[], float] = time.time,
-    ) -> Written:  # fmt: skip
-        """Change all rows in `edits` in one transaction, or none of them.
-
-        `gate` is called under the lock. Raises RefusedError if it returns a reason or the session
-        changed, BusyError if the agent keeps the lock for PATIENCE, FailedError if SQLite fails.
-        """
-        # The new values are prepared first, so that this takes no time under the lock.
-        update = _UPDATE if compressing else _UPDATE_PLAIN
-        columns = 4 if compressing else 1
-        values = [
-            (*astuple(edit.after)[:columns], session, edit.seq, *astuple(edit.before)[:columns])
-            for edit in edits
-        ]
-        generation = uuid.uuid4().hex
-        with _explained(self.path):
-            self.database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self.database.execute("BEGIN IMMEDIATE")
-            locked = boot_clock()
-            try:
-                if reason := gate(self.database):
-                    raise RefusedError(reason)
-                for row in values:
-                    if self.database.execute(update, row).rowcount != 1:
-                        raise RefusedError("a row changed meanwhile")
-                at = _mark(self.database, session, generation, int(clock() * 1000))
-                if boot_clock() - locked > LONGEST_HOLD:
-                    raise RefusedError("this process was stopped while it held the lock")
-                self.database.execute("COMMIT")
-            finally:
-                if self.database.in_transaction:
-                    self.database.execute("ROLLBACK")
-            self.database.execute("PRAGMA shrink_memory")
-        return Written(at, generation)
+    Returns the time (milliseconds) and the generation that the change gave the session. `gate` is
+    called under the lock. Raises RefusedError if it returns a reason or the session changed,
+    BusyError if the agent keeps the lock for PATIENCE, FailedError if SQLite fails.
+    """
+    # The new values are prepared first, so that this takes no time under the lock.
+    update = _UPDATE if compressing else _UPDATE_PLAIN
+    columns = 4 if compressing else 1
+    values = [
+        (*astuple(edit.after)[:columns], session, edit.seq, *astuple(edit.before)[:columns])
+        for edit in edits
+    ]
+    generation = uuid.uuid4().hex
+    with _explained(path):
+        database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        database.execute("BEGIN IMMEDIATE")
+        locked = boot_clock()
+        try:
+            if reason := gate(database):
+                raise RefusedError(reason)
+            for row in values:
+                if database.execute(update, row).rowcount != 1:
+                    raise RefusedError("a row changed meanwhile")
+            at = _mark(database, session, generation, int(clock() * 1000))
+            if boot_clock() - locked > LONGEST_HOLD:
+                raise RefusedError("this process was stopped while it held the lock")
+            database.execute("COMMIT")
+        finally:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+        database.execute("PRAGMA shrink_memory")
+    return at, generation
 
 
 @contextmanager
-def writing(path: str) -> Iterator[RowWriter]:
+def writing(path: str) -> Iterator[sqlite3.Connection]:
     """Open an agent's database for writing. A running agent checkpoints the changes."""
     with ExitStack() as held:
         with _explained(path):
@@ -117,7 +107,7 @@ def writing(path: str) -> Iterator[RowWriter]:
             database.execute(f"PRAGMA cache_size = -{CACHE}")
             # A constraint of the table calls a function, which needs a trusted schema.
             database.execute("PRAGMA trusted_schema = ON")
-        yield RowWriter(path, database)  # not in `_explained`: the block also uses our own store
+        yield database  # not in `_explained`: the block also uses our own store
 
 
 def _mark(connection: sqlite3.Connection, session: str, generation: str, now: int) -> int:
