@@ -8,13 +8,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Thoughts
 from brainsurgeon.formats.openclaw import EMPTIED
-from brainsurgeon.model.sessions import (
-    BEFORE_COMPACTION,
-    BEFORE_RESET,
-    EDITED_AWAY,
-    OFF_BRANCH,
-    Survey,
-)
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
 from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
 from building.world import Conversation, dump
 
@@ -255,7 +249,7 @@ COMPACTION = {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e1
         ([PROMPT, PROMPT, COMPACTION, {**COMPACTION, "firstKeptEntryId": "e2"}],
          [BEFORE_COMPACTION, BEFORE_COMPACTION, None, None]),
         ([PROMPT, {**COMPACTION, "firstKeptEntryId": "gone"}], [None, None]),
-        ([PROMPT, {"type": "reset"}, PROMPT], [BEFORE_RESET, None, None]),
+        ([PROMPT, {"type": "reset"}, PROMPT], ["before the last reset", None, None]),
         ([PROMPT, PROMPT, {"type": "context_edit", "targetId": "e0", "replacement": None}],
          [EDITED_AWAY, None, None]),
         ([PROMPT, {"type": "context_edit", "targetId": "e0"}, {**PROMPT, "parentId": "e0"}],

@@ -2,7 +2,8 @@
 
 import os
 
-from brainsurgeon.model.turns import Calibration, Fullness, Loads
+from brainsurgeon.model.reports import Loads
+from brainsurgeon.model.turns import Calibration, Fullness
 from building import store_rows
 
 LINE = Calibration(0.3, 900.0, 12, "session", 0.02)

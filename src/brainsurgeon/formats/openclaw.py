@@ -34,13 +34,7 @@ from brainsurgeon.formats.base import (
     usable_id,
 )
 from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, Lines, Part, parse, value_at
-from brainsurgeon.model.sessions import (
-    BEFORE_COMPACTION,
-    BEFORE_RESET,
-    EDITED_AWAY,
-    OFF_BRANCH,
-    Survey,
-)
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
 from brainsurgeon.model.turns import (
     ArchiveForm,
     ModelCall,
@@ -143,7 +137,7 @@ class Reach:
             return self.over
         kind, ident = entry.get("type"), entry.get("id")
         if kind == "reset":
-            self.over = BEFORE_RESET
+            self.over = "before the last reset"
         elif kind == "context_edit" and isinstance(entry.get("targetId"), str):
             self._edited.add(entry["targetId"])
         elif kind == "compaction" and not self._compacted:

@@ -10,15 +10,7 @@ from msgspec import Struct, field
 from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.sessions import SessionFile, Unreadable
-from brainsurgeon.model.turns import (
-    ArchiveRecord,
-    Compaction,
-    Fit,
-    Fullness,
-    Loads,
-    ModelCall,
-    Verdict,
-)
+from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fit, Fullness, ModelCall, Verdict
 
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 
@@ -550,6 +542,17 @@ class PlacesStatus(Struct, frozen=True):
     held_back: dict[str, str]
     databases: tuple[DatabaseStatus, ...]
     homes: tuple[UnusedHome, ...]
+
+
+class Loads(
+    Struct, frozen=True,
+    rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",
+            "too_full": "sessions_too_full"},
+):  # fmt: skip
+    sessions: int = 0
+    load: int = 0
+    window: int = 0
+    too_full: int = 0
 
 
 class TokensStatus(Struct, frozen=True):

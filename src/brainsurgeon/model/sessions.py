@@ -163,7 +163,6 @@ class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a 
 
 OFF_BRANCH = "off the active branch"
 BEFORE_COMPACTION = "before the last compaction"
-BEFORE_RESET = "before the last reset"
 EDITED_AWAY = "taken out by a later edit of the context"
 
 

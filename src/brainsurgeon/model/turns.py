@@ -239,14 +239,3 @@ class Fit(Struct, frozen=True):
     @property
     def fits(self) -> bool:
         return self.after is not None and self.load <= self.room
-
-
-class Loads(
-    Struct, frozen=True,
-    rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",
-            "too_full": "sessions_too_full"},
-):  # fmt: skip
-    sessions: int = 0
-    load: int = 0
-    window: int = 0
-    too_full: int = 0

@@ -17,10 +17,9 @@ from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
-from brainsurgeon.rewrite.budget import asked_relief, plan_due, remember
+from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import count_calls, count_savings, notice, notice_pressure
 from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
@@ -318,7 +317,7 @@ class _Scan:
         self._memory.add_saving(planned.file.path, done, examined.now)
         if why_partial:
             rules = examined.settings.decision_rules()
-            outcome = outcome_of(examined.session.file, form, rules, done)
+            outcome = outcome_of(examined, rules, done)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {why_partial}")
         elif outcome.full:
             self._full[outcome.path] = outcome.full

@@ -7,7 +7,7 @@ tokens per character of the entries, and the fixed tokens of system prompt and t
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
 
 from msgspec import Struct
@@ -169,11 +169,11 @@ def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules
     for step in taken:
         match step:
             case 1:
-                rules = _capped(rules, "min_value_length", SHORTEST)
+                rules = _bounded(rules, "min_value_length", min, SHORTEST)
             case 2:
                 rules = replace(rules, giant=giant)
             case 4:
-                rules = _capped(replace(rules, keep_recent_tokens=0), "keep_recent", 1)
+                rules = _bounded(replace(rules, keep_recent_tokens=0), "keep_recent", min, 1)
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
@@ -183,9 +183,23 @@ def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules
     return rules
 
 
-def _capped(rules: Rules, bound: str, most: int) -> Rules:
-    capped = [replace(rule, **{bound: min(getattr(rule, bound), most)}) for rule in rules.rules]
-    return replace(rules, rules=tuple(capped), **{bound: min(getattr(rules, bound), most)})
+def _bounded(rules: Rules, key: str, of: Callable[[int, int], int], bound: int) -> Rules:
+    bounded = [replace(rule, **{key: of(getattr(rule, key), bound)}) for rule in rules.rules]
+    return replace(rules, rules=tuple(bounded), **{key: of(getattr(rules, key), bound)})
+
+
+def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
+    """Return rules that keep at least the newest messages with `keep_recent_tokens` tokens."""
+    if not rules.keep_recent_tokens:
+        return rules
+    tokens = messages = 0
+    for line in lines.backward():
+        if tokens >= rules.keep_recent_tokens:
+            break
+        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
+            messages += form.is_message(entry)
+            tokens += form.sent(entry).tokens(rate)
+    return replace(_bounded(rules, "keep_recent", max, messages), keep_recent_tokens=0)
 
 
 def archiving_at(taken: Rung, archiving: Archiving, kept_messages: int = 0) -> Archiving:

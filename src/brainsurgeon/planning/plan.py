@@ -11,20 +11,9 @@ from msgspec.structs import replace
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, PREFIX, KeyPath
-from brainsurgeon.model.plans import (
-    Edit,
-    Handled,
-    Outcome,
-    Plan,
-    Removal,
-    Restoration,
-    Result,
-    Sightings,
-)
+from brainsurgeon.model.plans import Edit, Handled, Plan, Removal, Restoration, Sightings
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.model.text import counted
 from brainsurgeon.model.turns import MARK
 from brainsurgeon.planning.archive import (
     NO_ARCHIVING,
@@ -325,19 +314,3 @@ class _Planner:
             # The value may be extracted again: at once if forced, else after its protection.
             self._judge.due(now + (0.0 if override is True else self._rules.keep_after_restore))
         return edits
-
-
-def outcome_of(file: SessionFile, form: str, rules: Rules, plan: Plan) -> Outcome:
-    size, after = file.fingerprint.size, file.fingerprint.size
-    result: Result = "deferred"
-    if plan.deferred:
-        reason = plan.deferred
-    elif not plan.edits and rules.waits:
-        reason = rules.waits
-    elif not plan.edits:
-        result, reason = "unchanged", "nothing to extract"
-    elif not plan.forced and not rules.pays(plan, size):
-        reason = f"too little to gain ({counted(plan.gain, 'byte')})"
-    else:
-        result, reason, after = "changed", plan.summary, size - plan.gain
-    return Outcome(file.title, file.path, form, result, reason, size, after, plan=plan)

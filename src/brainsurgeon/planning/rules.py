@@ -3,22 +3,11 @@
 from collections.abc import Mapping
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format
-from brainsurgeon.model.entries import (
-    EXTRACTABLE,
-    OLD,
-    RESTORED,
-    Entry,
-    Lines,
-    Part,
-    is_own_placeholder,
-    parse,
-)
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Entry, Part, is_own_placeholder
 from brainsurgeon.model.records import Request
-from brainsurgeon.model.rules import Rule, Rules, ValueRules
-from brainsurgeon.model.sessions import Fingerprint, Survey
+from brainsurgeon.model.rules import Rule, ValueRules
+from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.text import parse_time
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
@@ -168,19 +157,3 @@ def changed_recently(silent: float, quiet: float) -> str | None:
     if silent >= quiet:
         return None
     return f"changed {silent:.0f} s ago; it must be unchanged for {quiet:.0f} s"
-
-
-def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
-    """Return rules that keep at least the newest messages with `keep_recent_tokens` tokens."""
-    if not rules.keep_recent_tokens:
-        return rules
-    tokens = messages = 0
-    for line in lines.backward():
-        if tokens >= rules.keep_recent_tokens:
-            break
-        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
-            messages += form.is_message(entry)
-            tokens += form.sent(entry).tokens(rate)
-    wider = [replace(rule, keep_recent=max(rule.keep_recent, messages)) for rule in rules.rules]
-    kept = max(rules.keep_recent, messages)
-    return replace(rules, rules=tuple(wider), keep_recent=kept, keep_recent_tokens=0)

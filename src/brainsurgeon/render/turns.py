@@ -10,7 +10,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.model.turns import LAST_STEP, ArchiveRecord, Fullness, Loads, Verdict
+from brainsurgeon.model.turns import LAST_STEP, ArchiveRecord, Fullness, Verdict
 from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
@@ -180,7 +180,7 @@ def fullness(full: Fullness) -> str:
     ])  # fmt: skip
 
 
-def loads(totals: Loads) -> list[str]:
+def loads(totals: reports.Loads) -> list[str]:
     if not totals.sessions:
         return []
     share = _percent(totals.load / totals.window) if totals.window else "-"

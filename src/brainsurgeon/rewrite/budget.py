@@ -10,16 +10,15 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.model.plans import Outcome, Plan
+from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
-from brainsurgeon.model.text import iso
+from brainsurgeon.model.text import counted, iso
 from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fit, Fullness
 from brainsurgeon.planning import budget, cache
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import load_of
-from brainsurgeon.planning.plan import outcome_of
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
@@ -32,8 +31,24 @@ class Fitting(Fit, frozen=True, kw_only=True):
     rules: Rules
 
     def outcome(self, examined: Examination, plan: Plan) -> Outcome:
-        outcome = outcome_of(examined.session.file, examined.format.name, self.rules, plan)
-        return replace(outcome, full=self.after)
+        return replace(outcome_of(examined, self.rules, plan), full=self.after)
+
+
+def outcome_of(examined: Examination, rules: Rules, plan: Plan) -> Outcome:
+    file, form = examined.session.file, examined.format.name
+    size = after = file.fingerprint.size
+    result: Result = "deferred"
+    if plan.deferred:
+        reason = plan.deferred
+    elif not plan.edits and rules.waits:
+        reason = rules.waits
+    elif not plan.edits:
+        result, reason = "unchanged", "nothing to extract"
+    elif not plan.forced and not rules.pays(plan, size):
+        reason = f"too little to gain ({counted(plan.gain, 'byte')})"
+    else:
+        result, reason, after = "changed", plan.summary, size - plan.gain
+    return Outcome(file.title, file.path, form, result, reason, size, after, plan=plan)
 
 
 class Wanted(Struct, frozen=True):

@@ -23,9 +23,10 @@ from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
+from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.rules import changed_recently, keeping_tokens, silence
+from brainsurgeon.planning.rules import changed_recently, silence
 from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen

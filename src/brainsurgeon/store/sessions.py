@@ -9,9 +9,9 @@ from msgspec.msgpack import encode
 from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
-from brainsurgeon.model.reports import Bill
+from brainsurgeon.model.reports import Bill, Loads
 from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, Resume, SessionFile
-from brainsurgeon.model.turns import Calibration, Fullness, Loads, Savings, Spent
+from brainsurgeon.model.turns import Calibration, Fullness, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
 _SESSION = (
