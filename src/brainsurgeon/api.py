@@ -16,19 +16,10 @@ empty store if there is none. `recover` finishes or undoes rewrites that a crash
 No function prints or logs.
 
 Most results are classes of `reports`. Errors are classes of `errors`, based on BrainsurgeonError:
-`exit_code` is the exit code of the command line, and `facts()` returns facts to act on.
-
-- ConfigError: the configuration is invalid; all problems are listed;
-- NotFoundError, with the subclasses NoSuchKeyError and GoneError: no such session, entry or value;
-- AmbiguousError, with UnnamedError (no session was named): `candidates` lists the matches;
-- UsageError: the function cannot be carried out with these arguments;
-- ExpiredError: the value was deleted; `tombstones` contain the time, the reason and the size;
-- BusyError: another process uses the store or the file; try again;
-- ChangedError: the session differs from its record in the store;
-- MovedError: the agent does not use the file any more, so the file is not changed;
-- StoreUnusableError, with StoreDamagedError and DamagedError: the store or a value is unusable;
-- StoreFullError: the disk is full;
-- FailedError: the session cannot be read or changed, or the configuration forbids it.
+`exit_code` is the exit code of the command line, and `facts()` returns facts to act on. Their
+docstrings explain them: ConfigError, UsageError, NotFoundError (with NoSuchKeyError and GoneError),
+AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError, FailedError,
+StoreUnusableError (with StoreDamagedError and DamagedError), StoreFullError.
 
 Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
 """

@@ -52,7 +52,7 @@ class GoneError(NotFoundError):
 
 
 class AmbiguousError(BrainsurgeonError):
-    """A name has several matches. The message lists the first 20."""
+    """A name has several matches, all in `candidates`. The message lists the first 20."""
 
     exit_code = 4
     fact_names = ("candidates",)

@@ -28,6 +28,4 @@ def cron_trigger(expression: str) -> Any:
     _, _, days, _, of_week = expression.split()
     if days.startswith("*") or of_week.startswith("*"):
         return CronTrigger(day=day, day_of_week=weekday, **fields)
-    return OrTrigger([
-        CronTrigger(day=day, **fields), CronTrigger(day_of_week=weekday, **fields),
-    ])  # fmt: skip
+    return OrTrigger([CronTrigger(day=day, **fields), CronTrigger(day_of_week=weekday, **fields)])

@@ -201,9 +201,8 @@ def started_by(own: Session, others: list[Session]) -> list[Session]:
 
 
 def _only_one(
-    sessions: list[Session], holds: Callable[[Session], bool] | None,
-    others: Sequence[Session] = (),
-) -> Session:  # fmt: skip
+    sessions: list[Session], holds: Callable[[Session], bool] | None, others: Sequence[Session] = ()
+) -> Session:
     if holds is not None:
         sessions = list(filter(holds, sessions)) or list(filter(holds, others))
         if not sessions:

@@ -350,9 +350,8 @@ def change_each(
 
 
 def _restore_session(
-    settings: Settings, store: Store, session: Session, pristine: bool,
-    clock: Callable[[], float],
-) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
+    settings: Settings, store: Store, session: Session, pristine: bool, clock: Callable[[], float]
+) -> tuple[reports.SessionRestore, Rewrite | None]:
     now, title = clock(), session.title
     if session.file and session.record is None:
         answer = _without_record(settings, store, title, session.file, now)
@@ -476,9 +475,8 @@ def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
 
 
 def _chosen(
-    settings: Settings, store: Store, number: int, touched: Collection[int],
-    names: Collection[str],
-) -> list[Session]:  # fmt: skip
+    settings: Settings, store: Store, number: int, touched: Collection[int], names: Collection[str]
+) -> list[Session]:
     while True:
         listed = all_sessions(settings, store, with_former_roots=True)
         sessions = [with_record(store, item) if item.record else item for item in listed]

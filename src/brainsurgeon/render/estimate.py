@@ -140,12 +140,11 @@ MODELS: tuple[Column, ...] = (
 
 def costs_json(costs: SessionCosts) -> dict[str, Any]:
     return {
-        "costs": models_json(costs.models) | {
-            "subagents_read": costs.subagents, "stated_dollars": costs.stated,
-        },
+        "costs": models_json(costs.models)
+        | {"subagents_read": costs.subagents, "stated_dollars": costs.stated},
         "compactions": costs.compactions,
         "cache_warm_until": costs.warm_until,
-    }  # fmt: skip
+    }
 
 
 def costs(costs: SessionCosts, now: float) -> list[str]:

@@ -55,13 +55,9 @@ class Events(Table):
         ]  # fmt: skip
 
     def last_signal(self, session_id: int, **facts: str) -> Event | None:
-        same = " AND json_extract(e.facts, ?) = ?" * len(facts)
-        rows = self._execute(
-            f"{_EVENT} WHERE e.kind = 'signal' AND e.session_id = ?{same}"
-            " ORDER BY e.id DESC LIMIT 1",
-            (session_id, *(one for name, fact in facts.items() for one in (f"$.{name}", fact))),
-        )
-        return next((_with_facts(Event, row) for row in rows), None)
+        signals = self.after(0, kinds=("signal",), session_id=session_id)
+        same = (event for event in reversed(signals) if facts.items() <= event.facts.items())
+        return next(same, None)
 
     def after(
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,

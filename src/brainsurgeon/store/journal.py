@@ -159,9 +159,8 @@ class Journal(Table):
             session_id, journal_id,
         )  # fmt: skip
         counted = self._first(
-            "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1",
-            run_id, session_id,
-        )  # fmt: skip
+            "SELECT 1 FROM events WHERE run_id = ? AND session_id = ? LIMIT 1", run_id, session_id
+        )
         tokens = self._first(  # without the tokens of earlier extractions that an archive replaces
             "SELECT coalesce(sum(n.tokens - coalesce("
             "(SELECT sum(o.tokens) FROM extractions o JOIN placements p ON p.extraction_id = o.id"
