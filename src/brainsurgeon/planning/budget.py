@@ -135,9 +135,8 @@ def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calib
 
 def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
     errors = [
-        abs(line.tokens(sample.sent) / sample.tokens - 1)
-        for sample in samples if sample.tokens
-    ]  # fmt: skip
+        abs(line.tokens(sample.sent) / sample.tokens - 1) for sample in samples if sample.tokens
+    ]
     return replace(line, error=math.fsum(errors) / len(errors) if errors else None)
 
 

@@ -105,9 +105,7 @@ def costs_of(spent: Iterable[Spent], configured: Prices) -> tuple[ModelCost, ...
     return _by_model(usages, configured)
 
 
-def _by_model(
-    usages: Iterable[tuple[int, ModelCall]], configured: Prices
-) -> tuple[ModelCost, ...]:  # fmt: skip
+def _by_model(usages: Iterable[tuple[int, ModelCall]], configured: Prices) -> tuple[ModelCost, ...]:
     """Return the costs by model, dearest first. Each usage is the total of a number of calls."""
     costs: dict[str | None, ModelCost] = {}
     for number, usage in usages:

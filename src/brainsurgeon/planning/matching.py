@@ -389,9 +389,8 @@ def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
     names, entries = set[str](), set[str]()
     patterns = (TEXTS, _FIELDS, _EMPTIED)
     ours = (
-        line for line in lines
-        if line.raw and any(pattern.search(line.raw) for pattern in patterns)
-    )  # fmt: skip
+        line for line in lines if line.raw and any(pattern.search(line.raw) for pattern in patterns)
+    )
     for parsed in parsed_lines(ours, form):
         raw, ident = parsed.raw, parsed.ident
         names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))

@@ -219,9 +219,8 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     if planner.hurries or cold or not (enough and plan.load):  # cache.read is slow
         return fitting
     state, change = cache.read(
-        session.lines, session.format, examined.survey, plan, planner.records,
-        now - examined.silent,
-    )  # fmt: skip
+        session.lines, session.format, examined.survey, plan, planner.records, now - examined.silent
+    )
     price = cache.price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     if until is None or (

@@ -257,9 +257,8 @@ def examine_quiet(
 
 @contextmanager
 def open_quiet(
-    settings: Settings, store: Store, file: SessionFile, now: float,
-    check_stop: Callable[[], None],
-) -> Iterator[AnyOpen]:  # fmt: skip
+    settings: Settings, store: Store, file: SessionFile, now: float, check_stop: Callable[[], None]
+) -> Iterator[AnyOpen]:
     _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
     with discovery.open_session(file, check_stop) as session:
         if session.fingerprint != file.fingerprint:
@@ -269,9 +268,8 @@ def open_quiet(
 
 @contextmanager
 def examine_to_show(
-    settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None,
-    now: float,
-) -> Iterator[Examination]:  # fmt: skip
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None, now: float
+) -> Iterator[Examination]:
     """Examine a session for a command that only reads. Raises FailedError or BusyError."""
     with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
