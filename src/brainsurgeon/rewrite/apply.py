@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -473,7 +474,8 @@ class _RowsAttempt:
         """Carry out one step. After RefusedError, its rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.span.seq: self._lines.row(row.span) for row in step}
-        extracted = ExtractedValues(store, change, _reader(step, before))
+        texts = {seq: columns.event() for seq, columns in before.items()}
+        extracted = ExtractedValues(store, change, partial(self._read, texts))
         with store.transaction():
             extracted.put()
             edits = [
@@ -519,6 +521,10 @@ class _RowsAttempt:
         self._own = at
         self._stored += extracted.stored
 
+    def _read(self, texts: dict[int, bytes], start: int, end: int) -> bytes:
+        span = self._lines.index[self._lines.index.at(start)]
+        return texts[span.seq][start - span.offset : end - span.offset]
+
     def _original(self, text: bytes) -> Payload | None:
         columns = self._store.rows.columns(digest(text))
         return columns and Payload(text if columns[0] is None else None, *columns)
@@ -545,18 +551,6 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     handled = replace(part.handled, requests=(), restored=restored, fields_gone=())
     sightings = replace(part.sightings, here=(), gone=(), missing=())
     return replace(part, sightings=sightings, handled=handled)
-
-
-def _reader(step: Sequence[RowPlan], before: dict[int, Payload]) -> Callable[[int, int], bytes]:
-    texts = [(row.span.offset, before[row.span.seq].event()) for row in step]
-
-    def read(start: int, end: int) -> bytes:
-        for offset, text in texts:
-            if offset <= start and end <= offset + len(text):
-                return text[start - offset : end - offset]
-        raise ValueError("no row of this step contains these bytes")
-
-    return read
 
 
 _MOST_BYTES = 8 << 20  # largest total size of files that wait: their plans are in memory

@@ -104,9 +104,7 @@ class OpenSession(Opened):
     def continue_at(self, point: Resume) -> bool:
         """Begin `lines` at a resume point. Return False if the point is not valid any more."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
-        if form is None or not point.may_apply_to(self.fingerprint):
-            return False
-        if mark_of(self.descriptor, point.offset, size) != point.mark:
+        if form is None or mark_of(self.descriptor, point.offset, size) != point.mark:
             return False
         self.lines = self.lines_from(point.offset, point.number)
         self.format, self.identity = form, point.identity
