@@ -152,10 +152,12 @@ def write_whole(path: str, text: str, mode: int) -> None:
     if os.path.exists(path) and not os.path.isfile(path):  # else root could replace /dev/null
         raise UsageError(f"{path} is not a regular file; name another file")
     temporary = f"{path}.{secrets.token_hex(6)}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
+        descriptor = os.open(temporary, flags, mode)
         try:
-            with open(temporary, "x", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), mode)  # the umask has restricted it
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, mode)  # the umask may have restricted it
                 file.write(text)
             os.rename(temporary, path)
         except BaseException:

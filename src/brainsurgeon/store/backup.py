@@ -92,7 +92,8 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
     for a million rows. This transaction also adds new values and removes deleted ones.
     """
     refuse_without_room(os.path.dirname(path), os.stat(source).st_size)
-    with database.closing_descriptor(database.create_file(path)) as descriptor:
+    descriptor = database.create_file(path)
+    try:
         with closing(database.connect(path, "rw")) as copy:
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")  # synced once, at the end
@@ -115,6 +116,8 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
                 copy.execute("INSERT INTO sqlite_sequence SELECT * FROM old.sqlite_sequence")
                 copy.execute("COMMIT")
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _copy_values(copy: sqlite3.Connection) -> None:

@@ -179,18 +179,12 @@ def create_schema(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")  # puts the schema on the same pages in every store, for `salvage`
 
 
-@contextmanager
-def closing_descriptor(descriptor: int) -> Iterator[int]:
+def sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield descriptor
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_directory(directory: str) -> None:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    with closing_descriptor(os.open(directory, flags)) as descriptor:
-        os.fsync(descriptor)
 
 
 def address(path: str, mode: str) -> str:
@@ -293,13 +287,16 @@ def open_locks(directory: str, name: str) -> int:
 @contextmanager
 def hold_daemon_lock(directory: str) -> Iterator[None]:
     """Hold the daemon's lock; raise BusyError with the pid of the process that has it."""
-    with closing_descriptor(open_locks(directory, "daemon.lock")) as descriptor:
+    descriptor = open_locks(directory, "daemon.lock")
+    try:
         if not _lock_bytes(descriptor, 0, 0, fcntl.F_WRLCK):
             pid = _pid_in(descriptor) or "unknown"
             raise BusyError(f"{directory} is used by another brainsurgeon (pid {pid}); stop it")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def daemon_holder(directory: str) -> int | None:
@@ -307,10 +304,12 @@ def daemon_holder(directory: str) -> int | None:
         descriptor = os.open(os.path.join(directory, "daemon.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    with closing_descriptor(descriptor):
+    try:
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, 0, 0))
         free = struct.unpack(_LOCK, answer)[0] == fcntl.F_UNLCK
         return None if free else _pid_in(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _pid_in(descriptor: int) -> int | None:
@@ -326,12 +325,13 @@ def hold_store(directory: str) -> Iterator[None]:
 
 @contextmanager
 def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
-    busy = "another brainsurgeon has locked a session; try again"
-    with (
-        closing_descriptor(open_locks(directory, "locks")) as descriptor,
-        hold_bytes(descriptor, 0, 0, busy, patience),
-    ):
-        yield
+    descriptor = open_locks(directory, "locks")
+    try:
+        busy = "another brainsurgeon has locked a session; try again"
+        with hold_bytes(descriptor, 0, 0, busy, patience):
+            yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

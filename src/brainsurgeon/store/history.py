@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from brainsurgeon import interruption
 from brainsurgeon.model.reports import Event, EventKind, Run
-from brainsurgeon.store.database import Table, closing_descriptor
+from brainsurgeon.store.database import Table
 
 KEPT_SECONDS = 30 * 86_400.0
 KEPT_ROWS = 100_000
@@ -253,8 +253,12 @@ class Facts(Table):
             self.put("last_run_at", now)  # and set the time of the file if it exists already
         else:
             flags |= os.O_CREAT
-        with suppress(OSError), closing_descriptor(os.open(self._last_run, flags, 0o600)) as opened:
-            os.utime(opened, (now, now))
+        with suppress(OSError):
+            descriptor = os.open(self._last_run, flags, 0o600)
+            try:
+                os.utime(descriptor, (now, now))
+            finally:
+                os.close(descriptor)
 
     def last_run_at(self) -> float | None:
         first: float | None = self.get("last_run_at")
