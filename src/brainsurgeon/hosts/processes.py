@@ -17,22 +17,16 @@ _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
 def lives(pid: int, started: object = None) -> bool:
     """Check whether a process lives (a zombie does not). `started` is in ticks since boot."""
-    if not exists(pid):
-        return False
-    fields = _status_of(pid)
-    if fields and fields[_STATE_FIELD] in (b"Z", b"X"):
-        return False
-    return not fields or not isinstance(started, int) or int(fields[_START_FIELD]) == started
-
-
-def exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass  # it exists, but belongs to another user
-    return True
+    fields = _status_of(pid)
+    if fields and fields[_STATE_FIELD] in (b"Z", b"X"):
+        return False
+    return not fields or not isinstance(started, int) or int(fields[_START_FIELD]) == started
 
 
 def start_of(pid: int) -> int | None:

@@ -21,14 +21,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
-from brainsurgeon.model.entries import (
-    PLACEHOLDER,
-    dotted,
-    id_named,
-    is_placeholder,
-    is_safe,
-    placeholder_named,
-)
+from brainsurgeon.model import entries
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import iso
 from brainsurgeon.sessions.discovery import open_session
@@ -56,14 +49,14 @@ def entry_named(
     Raises NotFoundError or AmbiguousError. With `to_show`, several sessions may have the entry if
     its values are equal in all of them.
     """
-    wanted = id_named(reference)
+    wanted = entries.id_named(reference)
     if not store.exists:
         raise NotFoundError(
             f"nothing is extracted from entry {wanted!r}: the store is still empty; "
             "`brainsurgeon scan` fills it"
         )
     here = session_named(settings, store, session, with_former_roots=True) if session else None
-    if is_placeholder(reference):
+    if entries.is_placeholder(reference):
         return _of_exact_id(settings, store, reference, here, to_show=to_show)
     try:
         return _of_exact_id(settings, store, wanted, here, to_show=to_show)
@@ -108,7 +101,7 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     values = owned(store, session, store.extractions.of_entry(reference))
     here = _in_session(store, session, values)
     if not here:
-        raise _nothing_extracted(id_named(reference), session)
+        raise _nothing_extracted(entries.id_named(reference), session)
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
@@ -122,7 +115,7 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
     if not here and values and session.file:  # a fork or a copy that no scan has seen yet
         with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
             # Placeholders in lines that are too long to be read (`raw` is None) are not found.
-            found = (PLACEHOLDER.findall(line.raw or b"") for line in opened.lines)
+            found = (entries.PLACEHOLDER.findall(line.raw or b"") for line in opened.lines)
             in_file = frozenset(chain.from_iterable(found))
             here = [value for value in values if value.placeholder.encode() in in_file]
     return here
@@ -149,7 +142,7 @@ def _nothing_extracted(wanted: str, session: Session | None = None) -> NotFoundE
 def _of_any_session(
     settings: Settings, store: Store, reference: str, *, to_show: bool
 ) -> EntryValues:  # fmt: skip
-    wanted, values = id_named(reference), store.extractions.of_entry(reference)
+    wanted, values = entries.id_named(reference), store.extractions.of_entry(reference)
     if not values:
         raise _nothing_extracted(wanted)
     listed = all_sessions(settings, store, with_former_roots=True)
@@ -174,7 +167,9 @@ def _of_any_session(
     if len(matches) > 1 and not (to_show and equal):
         several = len({value.name for value in values}) > 1
         shown = [
-            f"{session.title}  {placeholder_named(here[-1].name)}" if several else session.title
+            f"{session.title}  {entries.placeholder_named(here[-1].name)}"
+            if several
+            else session.title
             for session, here in matches
         ]
         hint = "name the session with --session" + (", or paste the placeholder" * several)
@@ -197,7 +192,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
     if session.file is None or not wanted:
         return []
     # Lines cannot be searched for ids that JSON may escape, or that brainsurgeon generates (L2-…).
-    plain = all(is_safe(ident) and not ident.startswith("L") for ident in ids)
+    plain = all(entries.is_safe(ident) and not ident.startswith("L") for ident in ids)
     prefixed: dict[str, None] = {}
     wanted_bytes = [ident.encode() for ident in ids] if plain else [b""]
     with suppress(OSError, RefusedError), open_session(session.file) as opened:
@@ -218,7 +213,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the unexpired values with these keys, or raise NoSuchKeyError or ExpiredError."""
     wanted = with_keys(named.values, keys)
     if not wanted:
-        paths = ", ".join(dotted(value.path) for value in named.values)
+        paths = ", ".join(entries.dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
             f"no extracted value of {named.entry_id!r} has that key; there are {paths}"
         )
@@ -226,7 +221,7 @@ def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
         raise ExpiredError(named.entry_id, [
             {
                 "entry_id": value.entry_id,
-                "path": dotted(value.path),
+                "path": entries.dotted(value.path),
                 "size_bytes": value.size,
                 "extracted_at": iso(value.extracted_at),
                 "expired_at": iso(value.tombstone.at),
@@ -254,7 +249,7 @@ def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extrac
     wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
     return tuple(
         value for value in values
-        if not wanted or not wanted.isdisjoint([dotted(value.path), *value.path])
+        if not wanted or not wanted.isdisjoint([entries.dotted(value.path), *value.path])
     )  # fmt: skip
 
 
@@ -298,7 +293,7 @@ def contents(
     for value in own_copies_last(values):
         if value.id not in texts:
             continue
-        path, content = dotted(value.path), decode(texts[value.id])
+        path, content = entries.dotted(value.path), decode(texts[value.id])
         original = first.setdefault(json.dumps(content), path)
         if original == path:
             by_path[path] = content

@@ -174,7 +174,9 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
         if isinstance(file, SessionFile):
             sessions.append(session_of(file))
         else:
-            unseen = _why_unseen(record.path, problems)
+            path = f"{record.path}/"
+            above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
+            unseen = next((f"{problem.path}: {problem.why}" for problem in above), "")
             sessions.append(Session(record.title, record.path, None, record, unseen=unseen))
     return Walk(tuple(sessions), tuple(problems))
 
@@ -184,11 +186,6 @@ def _file_id(path: str) -> tuple[int, int] | None:
         return Fingerprint.of(os.lstat(path)).file_id
     except OSError:
         return None
-
-
-def _why_unseen(path: str, problems: Iterable[Unreadable]) -> str:
-    above = (one for one in problems if f"{path}/".startswith(f"{one.path.rstrip('/')}/"))
-    return next((f"{problem.path}: {problem.why}" for problem in above), "")
 
 
 def why_hidden(store: Store, session: Session, *, with_fields: bool = False) -> str:

@@ -118,9 +118,8 @@ class _Asked(NamedTuple):
         if len(content) != 1:
             names = ", ".join(content)
             raise errors.UsageError(f"offset: needs exactly one value; name it in keys: {names}")
-        return {
-            path: formatting.page(one, self.call.offset, limit) for path, one in content.items()
-        }
+        [(path, value)] = content.items()
+        return {path: formatting.page(value, self.call.offset, limit)}
 
     def get_context(self, store: Store, session: Session) -> str:
         now, settings = self.caller.clock(), self.settings
