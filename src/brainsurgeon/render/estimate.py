@@ -1,5 +1,6 @@
 """Render the costs of sessions, recorded or estimated for each policy, as text and JSON."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ from msgspec import to_builtins
 
 from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
-from brainsurgeon.render.formatting import Column, columned, local, table
+from brainsurgeon.render.formatting import WIDTH, Column, columned, local, table
 
 NO_USAGE = "no session records the usage and time of its model calls"
 ASSUMPTIONS = (
@@ -49,7 +50,7 @@ def estimate(found: Estimate) -> str:
     if found.left_out:
         left_out = counted(found.left_out, "session")
         lines[-1] += f"; {left_out} left out: without usage, of Codex, gone, or unreadable"
-    return "\n".join([*lines, ASSUMPTIONS])
+    return "\n".join([*lines, *textwrap.wrap(ASSUMPTIONS, WIDTH)])
 
 
 def bills(found: Estimate) -> list[tuple[str, ...]]:
