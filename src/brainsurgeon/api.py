@@ -21,7 +21,8 @@ docstrings explain them: ConfigError, UsageError, NotFoundError (with NoSuchKeyE
 AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError, FailedError,
 StoreUnusableError (with StoreDamagedError and DamagedError), StoreFullError.
 
-Times are seconds since 1970 in UTC, sizes named `size` or `bytes` are bytes, `chars` characters.
+Times are seconds since 1970 in UTC (in tombstones: ISO 8601). Sizes named `size` or `bytes` are
+bytes, `chars` characters.
 """
 
 from brainsurgeon import errors

@@ -141,7 +141,7 @@ def test_init_examines_databases_of_openclaw(newcomer):
     Claw(newcomer.home / ".openclaw", agent="other")
     output = newcomer.init("--dry-run").stdout.decode()
 
-    assert "examined 1 database of OpenClaw" in output
+    assert "found 1 database of OpenClaw" in output
     assert "other/00000000-0000-4000-8000-" in output
 
 

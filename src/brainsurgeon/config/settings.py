@@ -115,7 +115,7 @@ class BudgetTable(SettingsTable):
     )
 
     def by_tier(self) -> dict[Tier | None, float]:
-        """Return the thresholds by tier, None for unknown models. One number applies to all."""
+        """Return the thresholds by tier. The key None is for unknown models."""
         if isinstance(self.threshold, float):
             return dict.fromkeys((*TIERS, None), self.threshold)
         return dict[Tier | None, float]((self.threshold or {}).items())
@@ -231,13 +231,13 @@ BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
 
 
 class RewriteSettings(SettingsTable):
-    enabled: Switch = key(True, "with `false`, scans change nothing")
+    enabled: Switch = key(True, "with `false`, scans extract nothing")
     exclude: tuple[Pattern, ...] = key(
         (),
-        "never change these: globs of files or directories, `agent:<id>`, `session:<id>`, "
+        "extract nothing from these: globs of files or directories, `agent:<id>`, `session:<id>`, "
         "`tool:<name>`",
     )
-    min_session_bytes: Size = key(0, "never change sessions that are smaller than this")
+    min_session_bytes: Size = key(0, "extract nothing from sessions that are smaller than this")
     min_reclaim: Reclaim = key(
         0.01,
         'rewrite a session only if this saves at least a number of bytes (`"64KB"`) or a share of '

@@ -168,7 +168,7 @@ class Chain:
         return {
             node.offset: BEFORE_COMPACTION if node.offset < self._boundary else OFF_BRANCH
             for node in self._lines
-            # Lines of progress are on no branch, so they are dead only before a boundary.
+            # A line of progress beside the live branch need not be on an abandoned one.
             if node.offset not in live and (node.offset < self._boundary or node.kind != "progress")
         }
 

@@ -36,7 +36,7 @@ there for a while.
 while it is among the newest N messages.
 - get_context: list what is extracted in a session, and what will be extracted next.
 - done: finish the task of this turn with a note. Once you are idle, the note replaces the turn. \
-The text of an archived turn begins with [archived turn] and an id. show this id to get the turn.
+The text of an archived turn begins with [archived turn] and an id. To get the turn, show this id.
 - search: find a text in the session and in extracted values.
 - evidence: the calls of your session, or of a sub-agent's, and their results within a budget, \
 failed ones first.

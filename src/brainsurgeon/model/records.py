@@ -281,7 +281,7 @@ class Held(Struct, frozen=True):
     extracted_at: float
     restored_at: float | None = None
     unplaced_at: float | None = None  # since when no session has the placeholder
-    # The next two are None if no session has the placeholder.
+    # The next two are None if no session is recorded to have the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # the latest time one was found missing or without it
+    missed_at: float | None = None  # when such a session was last found missing or without it
     unseen: bool = False  # the run could not check whether each of the sessions still exists

@@ -387,7 +387,7 @@ def _change(
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
-        if not is_archive(file):  # no scan reads archives: there, a request would wait forever
+        if not is_archive(file):  # no scan reads archives and carries out requests there
             _record(store, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:

@@ -26,7 +26,8 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
 
-PAUSE = 0.026  # seconds; processes that wait for SQLite's lock try again within 25 ms, at first
+# Seconds. Processes that wait for SQLite's lock at first try again every 25 ms or sooner.
+PAUSE = 0.026
 # A pause follows a transaction of this many rows. Deleting this many bytes counts as one row.
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together

@@ -51,7 +51,7 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
         lines.append(f"… and {more} (--verbose names each, with every value)")
     if report.databases:
         number = counted(len(report.databases), "database")
-        lines.append(f"examined {number} of OpenClaw, with all sessions")
+        lines.append(f"found {number} of OpenClaw")
     lines += [
         f"{safe(database.path)} is left alone: {safe(database.left_alone)}"
         for database in report.databases if database.left_alone

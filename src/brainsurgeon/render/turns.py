@@ -109,7 +109,7 @@ def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
     return table(*columned(_COLUMNS, listed, now, room=room), left=2, fixed=1)
 
 
-# The number is the least room, in characters beside id and session, to show the column.
+# The number: a column is shown if so many characters are left beside id and session.
 _COLUMNS: tuple[Column, ...] = (
     ("id", -math.inf, lambda one, _: one.archive.entry_id),
     ("session", -math.inf, lambda one, _: one.session),

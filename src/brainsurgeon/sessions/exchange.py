@@ -11,8 +11,9 @@
 # are moved to the new file, or the names are exchanged back. `retire` removes the old file.
 #
 # Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
-# is done before the first lease. Afterwards, work on one session delays processes that open another
-# only in rare cases: if late openers wrote, or if the agent replaced a file before the exchange.
+# is done before the first lease. After it, a process that opens one session seldom has to wait for
+# another: only if a late opener has that one's old file open for writing, or if the agent replaced
+# a file before the exchange.
 
 import os
 import re
@@ -311,7 +312,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is alone: it is among the `Signs` of its siblings."""
+    """Group by directory. A sub-agent's file is a group of its own: siblings watch each other."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place

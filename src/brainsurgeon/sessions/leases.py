@@ -112,7 +112,9 @@ _OTHERS = {
     0x5346544E: "ntfs", 0x786F4256: "vboxsf", 0x5346414F: "afs", 0x0BD00BD0: "lustre",
     0x858458F6: "ramfs", 0xCA451A4E: "bcachefs", 0xF15F: "ecryptfs",
 }  # fmt: skip
-UNPROVEN = "leases prove nothing on this filesystem ({}), and the session's root is not `exclusive`"
+UNPROVEN = (
+    "leases may prove nothing on this filesystem ({}), and the session's root is not `exclusive`"
+)
 
 
 def unproven(descriptor: int) -> str | None:

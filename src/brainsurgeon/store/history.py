@@ -250,7 +250,7 @@ class Facts(Table):
     def note_run(self, now: float) -> None:
         flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         if self.get("last_run_at") is None:
-            self.put("last_run_at", now)  # and set the time of the file if it exists already
+            self.put("last_run_at", now)  # the file is created by the second run
         else:
             flags |= os.O_CREAT
         with suppress(OSError):

@@ -155,7 +155,7 @@ class Spending(Table):
         return ident in self._ids or self._is_stored(ident)
 
     def has_session(self, path: str) -> bool:
-        """Check whether the calls of a session were counted. It may have no calls."""
+        """Check whether the calls of a session were counted, even if it had none."""
         statement = "SELECT 1 FROM spending WHERE path = ? LIMIT 1"
         return path in self._new or self._first(statement, os.fsencode(path)) is not None
 
