@@ -330,7 +330,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # Unlike in a file, age does not finish an open turn. It is finished if its agent was killed.
+        # Unlike in a file, age does not finish an open turn. The end of a killed agent does.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):
