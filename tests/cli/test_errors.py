@@ -51,6 +51,13 @@ def test_invalid_arguments_are_explained_in_one_line(cli, words, why):
     assert why in json_output(in_json)["error"]
 
 
+def test_option_without_its_value_names_the_help_of_the_command():
+    """The line names the command's help, although the parser does not know the command."""
+    result = subprocess.run([*PROGRAM, "scan", "--session"], capture_output=True, check=False)
+
+    assert "; `brainsurgeon scan --help` says more" in error_line(result)
+
+
 @pytest.mark.parametrize(("words", "ignored"), [
     ("sessions --preview", "--preview"), ("sessions main/s --agent main", "--agent"),
     ("show a --regex", "--regex"), ("show a --key b --index", "--index"),

@@ -104,7 +104,9 @@ def _print_usage_error(error: Any) -> int:
     if message.startswith("Usage: "):  # a command is missing: show the whole help
         error.show()
         return code
-    words = getattr(getattr(error, "ctx", None), "command_path", "brainsurgeon")
+    # The parser of options gives its errors no context.
+    unknown = " ".join(["brainsurgeon", *(word for word in sys.argv[1:2] if word.isalpha())])
+    words = getattr(getattr(error, "ctx", None), "command_path", unknown)
     text = message.replace("Value error, ", "").strip().rstrip(".")
     text = re.sub(r"\. Did you mean ('.*?')\?", r"; did you mean \1?", text)
     text = f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"

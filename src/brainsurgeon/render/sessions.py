@@ -21,7 +21,7 @@ STILL_OUT = (
     "Values that were extracted from it stay extracted until they are restored: call restore for "
     "this entry."
 )
-_MOST = 20  # sessions listed by name
+_MOST = 20  # sessions or changes listed by name
 _BY = {
     "daemon": "The daemon restores it when the session is idle",
     "scan --once": "No daemon runs: the next `brainsurgeon scan` that finds the session "
@@ -70,8 +70,7 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
         lines.append(f"{counted(answer.others, 'value')} of the same turn restored")
-    lines += [f"undone: {safe(insertion)}" for insertion in answer.insertions_removed]
-    lines += [f"not done: {safe(value)}" for value in answer.missed]
+    lines += _undone_and_missed(answer, "")
     if answer.previous is not None:
         lines.append(SUGGESTION)
     return "\n".join(lines)
@@ -133,8 +132,18 @@ def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
         f"{safe(answer.session)}: {answer.state}{values}{reason}",
-        *(f"  undone: {safe(item)}" for item in answer.insertions_removed),
-        *(f"  not done: {safe(item)}" for item in answer.missed),
+        *_undone_and_missed(answer, "  "),
+    ]
+
+
+def _undone_and_missed(
+    answer: reports.RestoreAnswer | reports.SessionRestore, indent: str
+) -> list[str]:
+    undone = [f"{indent}undone: {safe(item)}" for item in answer.insertions_removed]
+    missed = [f"{indent}not done: {safe(item)}" for item in answer.missed]
+    return [
+        *first(undone, _MOST, indent + "… and {:,} more undone"),
+        *first(missed, _MOST, indent + "… and {:,} more not done (--json names each)"),
     ]
 
 
