@@ -33,16 +33,20 @@ HEADINGS = {
     "relieve": "When something is wrong",
 }
 # Former names of commands and their replacements. A name whose replacement contains a word in
-# capitals is refused. The others still work, and print a notice.
+# capitals is refused. The others still work. All but `unpin` print a notice.
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",
     "context": "sessions",
     "events": "history --events",
+    "metrics": "status --format prometheus",
+    "report": "status --format html",
     "retention": "scan --retention",
     "rollback": "restore --run",
+    "runs": "history",
     "search": "show [SESSION] --search TEXT",
     "set-extractable": "pin ENTRY, pin ENTRY --recent N or extract ENTRY",
+    "unpin": "pin --undo",
 }
 
 
@@ -54,7 +58,8 @@ class Commands(TyperGroup):
             words = RENAMED[args[0]]
             if any(word.isupper() for word in re.findall(r"[A-Za-z]+", words)):
                 raise UsageError(f"`{args[0]}` is now: brainsurgeon {words}")
-            print(f"brainsurgeon: `{args[0]}` is now `{words}`", file=sys.stderr)
+            if args[0] != "unpin":
+                print(f"brainsurgeon: `{args[0]}` is now `{words}`", file=sys.stderr)
             args = [*words.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
