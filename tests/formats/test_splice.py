@@ -200,6 +200,13 @@ def test_duplicate_nested_key_counts_only_on_the_path():
     assert locate(line, [("a",)]) == {("a",): (5, 27)}
 
 
+def test_reason_names_a_duplicate_key_only_if_it_is_ours():
+    """Logs contain no content of sessions, but name the field of ours that is there twice."""
+    for key, named in (("a secret", "on the path"), ("_restored", "_restored")):
+        with pytest.raises(UntouchableError, match=f"^duplicate key {named}$"):
+            locate(f'{{"{key}":1,"{key}":2}}'.encode(), [(key,)])
+
+
 @QUICK
 @given(objects, values, st.integers(0, 10**6))
 def test_field_is_inserted_as_the_last_member_and_undone(value, second, seed):
@@ -217,6 +224,17 @@ def test_field_is_inserted_as_the_last_member_and_undone(value, second, seed):
     assert entry == {**line.entry, "_restored": "2026-02-20T10:00:00Z"}
     for [undo] in undone:
         assert splice(edited, [(undo.start, undo.end, undo.new)]) == raw
+
+
+def test_field_behind_a_space_is_not_ours():
+    """A field is removed only if it is written as brainsurgeon inserts it: right behind a value."""
+    field = b',"_restored":"2026-02-20T10:00:00Z"'
+    record = FieldRecord(1, 1, "a", "_restored", None, field, "")
+    ours, other = (parsed(b'{"a":1' + space + field + b" }") for space in (b"", b" "))
+
+    assert undo_field(ours, record)
+    assert remove_marked_field(ours, "_restored")
+    assert undo_field(other, record) == remove_marked_field(other, "_restored") == []
 
 
 @QUICK

@@ -8,7 +8,16 @@ from typing import Any
 import orjson
 
 from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.model.entries import REDACTED, RESTORED, Entry, KeyPath, decode, parse, value_at
+from brainsurgeon.model.entries import (
+    FIELDS,
+    REDACTED,
+    RESTORED,
+    Entry,
+    KeyPath,
+    decode,
+    parse,
+    value_at,
+)
 from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
@@ -122,7 +131,9 @@ def _walk_members(
         if close == "}":
             step, at = _key(text, at)
             if step in seen and step in deeper:
-                raise UntouchableError(f"duplicate key {step}")
+                # Reasons get into logs, so they contain no keys of sessions, only our own.
+                named = step if step in FIELDS else "on the path"
+                raise UntouchableError(f"duplicate key {named}")
             seen.add(step)
         wanted = deeper.get(step)
         end = _walk(text, at, wanted, spans) if wanted else _scan(text, at)[1]
@@ -200,7 +211,9 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
     span, after = _value_span(line, record.name), record.after
     if span is None:
         return []
-    start, end = span[1] - len(after) if record.before is None else span[0], span[1]
+    start, end = span
+    if record.before is None:
+        start = _start(line, end, after)
     if line.raw[start:end] != after:
         return []
     return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
@@ -215,13 +228,18 @@ def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     if span is None or not _TOKENS[name].fullmatch(line.raw, *span):
         return []
     after = _inserted(name, line.raw[slice(*span)])
-    start, end = span[1] - len(after), span[1]
+    start, end = _start(line, span[1], after), span[1]
     written = line.raw[start:end] == after
     return _edit(line, (start, end), b"", name, after, UNRECORDED) if written else []
 
 
 def _value_span(line: ParsedLine, name: str) -> Span | None:
     return locate(line.raw, [(name,)]).get((name,))
+
+
+def _start(line: ParsedLine, end: int, after: bytes) -> int:
+    """Return the start of an inserted field: the end of the value before it."""
+    return len(line.raw[: end - len(after)].rstrip())
 
 
 def _inserted(name: str, token: bytes) -> bytes:
