@@ -68,6 +68,16 @@ def test_server_exits_at_the_end_of_its_input(world):
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")
 
 
+def test_first_answer_loads_the_modules_of_all_actions():
+    """An upgrade beside a running server must not mix modules of two versions in later calls."""
+    words = "import sys, brainsurgeon.mcp_server.answering; print(*sys.modules)"
+    process = subprocess.run([sys.executable, "-c", words], capture_output=True, check=True)
+    package = "brainsurgeon.operations"
+    actions = ("archive", "evidence", "restore", "sessions", "set_extractable", "show")
+
+    assert {f"{package}.{action}" for action in actions} <= {*process.stdout.decode().split()}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_server_although_its_input_is_open(world, number):
     """The server does not wait for the end of its input, which a thread still reads."""

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from brainsurgeon import errors, operations
+from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_named
 from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
+from brainsurgeon.operations import archive, evidence, restore, sessions, set_extractable, show
 from brainsurgeon.operations.set_extractable import contains_entry
-from brainsurgeon.render import formatting, sessions, turns
+from brainsurgeon.render import formatting, turns
+from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.store import Store, open_store, open_to_read
 
@@ -123,11 +125,11 @@ class _Asked(NamedTuple):
 
     def get_context(self, store: Store, session: Session) -> str:
         now, settings = self.caller.clock(), self.settings
-        content = operations.sessions.context(settings, store, session, now)
+        content = sessions.context(settings, store, session, now)
         start, most = self.call.offset or 0, self.call.limit or LISTED
         newest = content.extracted[::-1][start : start + most]
         listed = [
-            operations.sessions.described(settings, store, content, value, now, preview=True)
+            sessions.described(settings, store, content, value, now, preview=True)
             for value in newest
         ]
         whole = turns.context_json(content, listed)
@@ -148,48 +150,48 @@ class _Asked(NamedTuple):
 
     def show(self, store: Store, session: Session) -> str:
         named = self.settings, store, self.entry, session
-        turn = None if self.call.keys else operations.show.show_turn(*named, self.caller.clock())
+        turn = None if self.call.keys else show.show_turn(*named, self.caller.clock())
         if turn is not None:
             whole = b"\n".join(turn.lines).decode("utf-8", "surrogateescape")
             return _text({
                 "entry_id": turn.archive.entry_id, "session": turn.session,
                 "index": turn.index, "content": self.within_limit({"turn": whole}),
             })  # fmt: skip
-        shown = operations.show.show(*named, self.call.keys or ())
+        shown = show.show(*named, self.call.keys or ())
         return _text(replace(shown, content=self.within_limit(shown.content)))
 
     def restore(self, store: Store, session: Session) -> str:
         keys, within_limit = self.call.keys or (), self.within_limit
-        done = operations.restore.restore(
+        done = restore.restore(
             self.settings, store, self.entry, clock=self.caller.clock, session=session,
-            how=operations.restore.How(keys, select=within_limit, by_tool=True),
+            how=restore.How(keys, select=within_limit, by_tool=True),
         )  # fmt: skip
         if self.settings.log_level == "debug":
             from brainsurgeon import log  # noqa: PLC0415  at other levels, a restore logs nothing
 
             log.set_up(self.settings)
             log.restored(done)
-        text = _text(sessions.restored_json(done, with_content=True))
-        operations.restore.note_answer(store, done, text)
+        text = _text(restored_json(done, with_content=True))
+        restore.note_answer(store, done, text)
         return text
 
     def set_extractable(self, store: Store, session: Session) -> str:
-        return _text(sessions.set_json(operations.set_extractable.set_extractable(
+        return _text(set_json(set_extractable.set_extractable(
             self.settings, store, self.entry, self.call.value, clock=self.caller.clock,
             session=session,
         )))  # fmt: skip
 
     def done(self, store: Store, session: Session) -> str:
         note, clock = self.call.note or "", self.caller.clock
-        prompt = operations.archive.done(self.settings, store, session, note, clock)
+        prompt = archive.done(self.settings, store, session, note, clock)
         return _text({"noted": True, "session": session.title, "prompt_id": prompt})
 
     def search(self, store: Store, session: Session) -> str:
-        return _text(operations.show.search(self.settings, store, self.call.text or "", session))
+        return _text(show.search(self.settings, store, self.call.text or "", session))
 
     def evidence(self, store: Store, session: Session) -> str:
         call, now = self.call, self.caller.clock()
-        return turns.evidence(operations.evidence.evidence(
+        return turns.evidence(evidence.evidence(
             self.settings, store, session, now, budget=call.budget or BUDGET, turn=call.turn
         ))  # fmt: skip
 
