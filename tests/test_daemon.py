@@ -22,10 +22,11 @@ from structlog.testing import capture_logs
 
 from brainsurgeon import daemon as daemon_module
 from brainsurgeon.daemon import _Daemon
-from brainsurgeon.errors import StoppedError
+from brainsurgeon.errors import StoppedError, StoreDamagedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
+from building.database_pages import damage_pages, leaf_pages
 from building.processes import (
     PROGRAM,
     TIMEOUT,
@@ -807,6 +808,53 @@ def test_an_unexpected_error_is_logged_by_its_type(world, monkeypatch, job):
 
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(f"{job}_failed", "error")]
     assert logs[0]["reason"] == "ValueError"
+
+
+def daemon_with_recorded_end(world, monkeypatch):
+    """Return a daemon, and a list of the signals that it sends to end itself."""
+    sent = []
+    monkeypatch.setattr(daemon_module.os, "kill", lambda _, number: sent.append(number))
+    structlog.reset_defaults()
+    return daemon_in_process(world), sent
+
+
+def test_a_daemon_that_finds_its_store_damaged_ends(world, monkeypatch, conversation):
+    """The log says as the command line what is damaged, and no further session is changed."""
+    put_session(world, conversation)
+    world.scan(keep_recent=0)
+    world.close()
+    store = str(world.state / "store.db")
+    damage_pages(store, *leaf_pages(store, "blobs"))
+    path = put_session(world, Conversation("later"), "later.jsonl")
+    before = path.read_bytes()
+    daemon, sent = daemon_with_recorded_end(world, monkeypatch)
+    with capture_logs() as logs:
+        daemon._run_retention()
+        daemon._scan()
+
+    assert [entry["event"] for entry in logs] == ["retention_failed"]
+    assert logs[0]["reason"].startswith(f"{store} is unusable (SQLITE_CORRUPT) and was left")
+    assert isinstance(daemon._store_error, StoreDamagedError)
+    assert sent == [signal.SIGTERM]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("code", ["SQLITE_BUSY", "SQLITE_FULL"])
+def test_a_daemon_with_a_busy_or_full_store_continues(world, monkeypatch, code):
+    """The failure is logged with the path of the store, and the next run tries again."""
+
+    def fail(*_, **__):
+        error = sqlite3.OperationalError()
+        error.sqlite_errorname = code
+        raise error
+
+    monkeypatch.setattr(daemon_module, "scan", fail)
+    daemon, sent = daemon_with_recorded_end(world, monkeypatch)
+    with capture_logs() as logs:
+        daemon._scan()
+
+    assert str(world.state / "store.db") in logs[0]["reason"]
+    assert (daemon._store_error, sent, daemon._stop.is_set()) == (None, [], False)
 
 
 def test_a_stopping_daemon_starts_no_job(world):

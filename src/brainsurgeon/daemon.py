@@ -37,7 +37,7 @@ from brainsurgeon.operations.status import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
-from brainsurgeon.store.database import hold_daemon_lock
+from brainsurgeon.store.database import DatabaseError, explain, hold_daemon_lock
 
 Load = Callable[[], tuple[Settings, list[str]]]  # returns warnings, too
 Roots = dict[str, tuple[int, int]]  # device and inode of each existing root, by its real path
@@ -162,7 +162,7 @@ class _Daemon:
             log.scan_finished(report, set(self._logged_problems) if only else self._logged_problems)
             self._pass_on_signals()
         except Exception as error:  # noqa: BLE001  the next run may succeed
-            self._log.error("scan_failed", module="daemon", reason=log.reason(error))
+            self._log.error("scan_failed", module="daemon", reason=self._reason(error))
         self._end_without_store()
 
     def _find_signals(self, path: str) -> None:
@@ -174,7 +174,7 @@ class _Daemon:
         try:
             find_signals(self._settings, self._store, path, time.time())
         except Exception as error:  # noqa: BLE001  the next search may succeed
-            self._log.error("signals_failed", module="daemon", reason=log.reason(error))
+            self._log.error("signals_failed", module="daemon", reason=self._reason(error))
         self._pass_on_signals()
 
     def _pass_on_signals(self) -> None:
@@ -207,16 +207,28 @@ class _Daemon:
             for path, why in self._store.files.blocked(time.time() - BLOCKED).items():
                 self._log.warning("session_blocked", module="retention", path=path, reason=why)
         except Exception as error:  # noqa: BLE001  the next run may succeed
-            self._log.error("retention_failed", module="daemon", reason=log.reason(error))
+            self._log.error("retention_failed", module="daemon", reason=self._reason(error))
         self._end_without_store()
 
     def _end_without_store(self) -> None:
-        """End the daemon if its store is gone: values that it stores now would be lost."""
         try:
             self._store.check_still_there()
         except StoreUnusableError as error:
-            self._store_error = error
-            os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals
+            self._end(error)
+
+    def _reason(self, error: Exception) -> str:
+        """Explain the error of a job, and end the daemon if its store is unusable."""
+        if isinstance(error, DatabaseError):
+            error = explain(error, self._store.directory)
+        if isinstance(error, StoreUnusableError):
+            self._end(error)
+        return log.reason(error)
+
+    def _end(self, error: StoreUnusableError) -> None:
+        """End the daemon: values that it stores now might be lost."""
+        self._store_error = error
+        self._stop.set()  # no other job may begin
+        os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals
 
     def _reload(self) -> None:
         try:
