@@ -12,6 +12,7 @@ from functools import cache
 import pytest
 
 from brainsurgeon import config
+from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.schedule import cron_trigger
 from building.processes import DaemonProcess, is_extracted, write_idle_session
@@ -216,6 +217,15 @@ def test_daemon_unit_notifies_reloads_and_is_not_throttled(name):
     assert unit["UMask"] == ["0077"]
     assert int(unit["TimeoutStopSec"][0]) > 2
     assert not unit.keys() & {"Nice", "IOSchedulingClass", "CPUSchedulingPolicy", "KillSignal"}
+
+
+@pytest.mark.parametrize("name", ["brainsurgeon.service", "user/brainsurgeon.service"])
+def test_daemon_with_an_unusable_store_is_not_restarted(name):
+    """After a failure the daemon starts again, except after exit code 7."""
+    unit = Unit(name)
+
+    assert unit["Restart"] == ["on-failure"]
+    assert unit["RestartPreventExitStatus"] == [str(StoreUnusableError.exit_code)]
 
 
 def test_timer_starts_the_oneshot_scan_repeatedly():
