@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from brainsurgeon import cli, log
 from brainsurgeon.errors import ConfigError, NotFoundError
-from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
+from brainsurgeon.model.reports import Recovery, RetentionReport, ScanReport, Watch
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
@@ -93,6 +93,15 @@ def test_log_of_a_dry_run_has_no_extractions(world, session_with_two_values):
 
     assert entries_named(logs, "extraction") == []
     assert entries_named(logs, "scan_finished")[0]["dry_run"] is True
+
+
+def test_log_of_a_scan_names_recovered_rewrites():
+    """A rewrite that the scan finished or undid after a crash is logged with its path."""
+    report = ScanReport(dry_run=False, recovered=[Recovery("/a/s.jsonl", "undone")])
+
+    assert entries_named(logs_of(log.scan_finished, report), "rewrite_recovered") == [
+        {"module": "scan", "path": "/a/s.jsonl", "what": "undone", "log_level": "info"}
+    ]
 
 
 def test_log_of_a_restore_names_keys_and_sizes(world, session_with_two_values):
