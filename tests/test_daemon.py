@@ -181,7 +181,7 @@ def test_second_daemon_exits_6_and_names_the_first(world, start_daemon):
     second = run_command(world, "run")
 
     assert second.returncode == 6
-    assert f"pid {pid}".encode() in second.stderr
+    assert f"pid {pid}" in json.loads(second.stderr)["reason"]
 
     daemon.kill()
     second = start_daemon(**HOURLY)
@@ -205,7 +205,8 @@ def test_daemon_exits_7_when_its_store_vanishes(world, start_daemon, conversatio
     code = daemon.process.wait(TIMEOUT)
 
     assert code == 7
-    assert "vanished or was replaced" in daemon.err.read_text().splitlines()[-1]
+    assert "vanished or was replaced" in daemon.logged("daemon_failed")[0]["reason"]
+    assert all(line.startswith("{") for line in daemon.err.read_text().splitlines())
     assert path.read_bytes() == conversation.bytes()
 
 

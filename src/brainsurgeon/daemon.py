@@ -24,7 +24,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
 from brainsurgeon.config import RootSettings, Settings
-from brainsurgeon.errors import ConfigError, StoppedError, StoreUnusableError
+from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
@@ -67,14 +67,19 @@ def notify(state: str) -> None:
 def run(load: Load) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Raises BusyError if another daemon uses the store, StoreUnusableError if the store is unusable.
+    Exits with the code of BusyError if another daemon uses the store, and of StoreUnusableError if
+    the store is unusable.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)  # they wait until the daemon is ready
     settings, warnings = load()
     log.set_up(settings, warnings)
-    with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
-        gc.freeze()  # garbage collections need not examine the loaded modules
-        _Daemon(load, settings, store).run()
+    try:
+        with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
+            gc.freeze()  # garbage collections need not examine the loaded modules
+            _Daemon(load, settings, store).run()
+    except BrainsurgeonError as error:
+        structlog.get_logger().error("daemon_failed", module="daemon", reason=str(error))
+        raise SystemExit(error.exit_code) from None
 
 
 class _Daemon:
