@@ -20,9 +20,10 @@ import structlog
 from freezegun import freeze_time
 from structlog.testing import capture_logs
 
+from brainsurgeon import cli
 from brainsurgeon import daemon as daemon_module
 from brainsurgeon.daemon import _Daemon
-from brainsurgeon.errors import StoppedError, StoreDamagedError
+from brainsurgeon.errors import ConfigError, StoppedError, StoreDamagedError
 from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
@@ -311,6 +312,26 @@ def test_sighup_reloads_a_valid_configuration_only(world, start_daemon):
 
     assert is_extracted(path, ident)
     assert daemon.stop()[1] == 0
+
+
+def test_daemon_does_not_fall_back_to_the_defaults(tmp_path, monkeypatch):
+    """A file that the daemon finds at its start or later must be there at every later reload."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["brainsurgeon", "run"])
+    runs = []
+    monkeypatch.setattr(daemon_module, "run", runs.append)
+    cli._run()
+    [load] = runs
+    default, _ = load()
+    file = tmp_path / "brainsurgeon/config.toml"
+    file.parent.mkdir()
+    file.write_text("quiet = 77\n")
+
+    assert load()[0].quiet == 77 != default.quiet
+
+    file.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        load()
 
 
 def test_sighup_does_not_move_the_state_directory(world, start_daemon):

@@ -151,9 +151,16 @@ def run() -> None:
       brainsurgeon run
     """  # noqa: D301
     from brainsurgeon import daemon
-    from brainsurgeon.config import load
+    from brainsurgeon.config import config_path, load
 
-    daemon.run(lambda: load(options.given.config))
+    used: str | None = None
+
+    def load_again() -> tuple[Settings, list[str]]:
+        nonlocal used
+        used = used or config_path(options.given.config)  # a file that was found must stay there
+        return load(used)
+
+    daemon.run(load_again)
 
 
 def mcp(
