@@ -318,6 +318,13 @@ def test_doctor_reports_a_missing_root(pruned, doctor):
     check(doctor(), 1, "error", "agents: no such directory$", "correct roots in the configuration")
 
 
+def test_doctor_reports_an_empty_root_as_status_does(pruned, doctor):
+    """An empty root may be the mount point of a missing disk: an error, and exit code 1."""
+    pruned.root.rename(pruned.base / "disk")
+    pruned.root.mkdir()
+    check(doctor(), 1, "error", f"{pruned.root}: the directory is empty: is its disk mounted")
+
+
 def test_doctor_warns_of_a_root_without_leases(pruned, doctor, monkeypatch):
     """If the kernel grants no lease there, the advice is `exclusive = true`."""
 

@@ -18,7 +18,7 @@ from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, KeyPath, parse, place
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.status import describe_databases
+from brainsurgeon.operations.status import EMPTY, LINKED, describe_databases, doubtful_roots
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
@@ -145,8 +145,12 @@ def _store(store: Store) -> Iterator[Finding]:
 
 
 def _roots(settings: RootSettings) -> Iterator[Finding]:
+    doubts = {doubt.root: doubt.why for doubt in doubtful_roots(settings)}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
+        if (why := doubts.get(path)) in (EMPTY, LINKED):
+            yield Finding("error", f"{path}: {why}")
+            continue
         try:
             unproven = leases.unproven_at(path)
             if unproven and not root.exclusive:
