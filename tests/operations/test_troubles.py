@@ -12,6 +12,7 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.operations.status import check, metrics, status
 from brainsurgeon.store import extractions as blobs
 from building.claw import GATEWAY, Claw, ClawWorld
+from building.exchange import begin_interrupted_rewrite
 from building.processes import DaemonProcess, json_output, program_for
 from building.world import Conversation, sql
 
@@ -327,3 +328,21 @@ def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock
     assert "nothing is extracted: enabled = false" in problems(world, clock(), enabled=False)
     world.root.rename(world.base / "elsewhere")
     assert any("agents" in problem for problem in problems(world, clock()))
+
+
+# --- rewrites -------------------------------------------------------------------------------------
+
+
+def test_only_a_rewrite_that_nobody_carries_out_is_a_trouble(world):
+    """A rewrite is no trouble while its run holds the session's lock, but is one afterwards."""
+    path = world.put("s.jsonl", Conversation().bytes())
+    world.scan()
+    begin_interrupted_rewrite(world, path)
+    [rewrite] = world.store.journal.open_rewrites()
+    with world.store.lock(rewrite.session_id):
+        troubles, samples = check_and_metrics(world)
+        assert (troubles, samples["interrupted_rewrites"]) == ([], 0)
+        assert world.scan(dry_run=True).interrupted == []
+    troubles, samples = check_and_metrics(world)
+    assert troubles == [f"{path}: a rewrite is unfinished; the next run finishes or undoes it"]
+    assert samples["interrupted_rewrites"] == 1

@@ -35,7 +35,7 @@ ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
-_UNFINISHED = "if its run has ended, the next scan or `doctor --repair` finishes or undoes it"
+_UNFINISHED = "the next scan or `doctor --repair` finishes or undoes it"
 _BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
 _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
@@ -135,7 +135,7 @@ def _store(store: Store) -> Iterator[Finding]:
     else:
         values = counted(total, "stored value matches its", "stored values match their")
         yield Finding("ok", f"the database is sound, {values} digest")
-    for rewrite in store.journal.open_rewrites():
+    for rewrite in store.interrupted_rewrites():
         if rewrite.stays:
             advice = _BESIDE if rewrite.ended_at else "the next scan tries again"
             yield Finding("warning", f"{rewrite.path}: its old file {rewrite.temporary} remains: "

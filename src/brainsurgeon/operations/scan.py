@@ -80,7 +80,7 @@ def scan(
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
         report.databases = describe_databases(settings)
-        report.interrupted = [rewrite.path for rewrite in store.journal.open_rewrites()]
+        report.interrupted = [rewrite.path for rewrite in store.interrupted_rewrites()]
         if not store.facts.get("last_run_at"):
             report.homes = unused_homes(settings)
     else:

@@ -73,7 +73,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     last = store.facts.last_run_at()
     held_back = dict((store.facts.get("retention") or {}).get("held_back", {}))
     pid = daemon_holder(settings.state_dir)
-    rewrites, runs = store.journal.open_rewrites(), store.runs.newest(_NEWEST)
+    rewrites, runs = store.interrupted_rewrites(), store.runs.newest(_NEWEST)
     since = min([now - _DAY, *(run.at for run in runs)])
     _, _, archives, tokens = store.sums.current()
     logged = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
@@ -180,7 +180,7 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
         if (number := state.sessions_by_state.get(name, 0))
     ]
     troubles += [f"{root.path}: {root.problem}" for root in state.places.roots if root.problem]
-    unfinished = "a rewrite is unfinished; if its run has ended, the next run finishes or undoes it"
+    unfinished = "a rewrite is unfinished; the next run finishes or undoes it"
     troubles += [f"{path}: {unfinished}" for path in state.unfinished.interrupted]
     troubles += [f"{path}: {why}" for path, why in state.unfinished.kept_beside.items()]
     troubles += [
@@ -227,7 +227,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
 
 def _of_store(store: Store) -> list[Metric]:
     values, size, archives, _ = store.sums.current()
-    interrupted = sum(not rewrite.stays for rewrite in store.journal.open_rewrites())
+    interrupted = sum(not rewrite.stays for rewrite in store.interrupted_rewrites())
     files: Counter[str] = Counter()
     for outcome, number in store.sums.outcomes():
         if outcome != DATABASE:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Self
 
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
+from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.store import database, expiry, extractions, history, journal, sessions
 
 
@@ -71,6 +72,15 @@ class Store:
 
     def count_dangling(self) -> int:
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
+
+    def interrupted_rewrites(self) -> list[OpenRewrite]:
+        """Return the open rewrites at which no process is at work."""
+        idle = {
+            rewrite.id for rewrite in self.journal.open_rewrites()
+            if not database.is_locked(self.directory, "locks", rewrite.session_id, 1)
+        }  # fmt: skip
+        # A process may have closed some of them and released the lock meanwhile.
+        return [rewrite for rewrite in self.journal.open_rewrites() if rewrite.id in idle]
 
     @property
     def exists(self) -> bool:

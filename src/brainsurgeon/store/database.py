@@ -300,16 +300,18 @@ def hold_daemon_lock(directory: str) -> Iterator[None]:
 
 
 def daemon_holder(directory: str) -> int | None:
-    try:
-        descriptor = os.open(os.path.join(directory, "daemon.lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _request(fcntl.F_WRLCK, 0, 0))
-        free = struct.unpack(_LOCK, answer)[0] == fcntl.F_UNLCK
-        return None if free else _pid_in(descriptor)
-    finally:
-        os.close(descriptor)
+    if is_locked(directory, "daemon.lock"):
+        with suppress(OSError), open(os.path.join(directory, "daemon.lock"), "rb") as file:
+            return _pid_in(file.fileno())
+    return None
+
+
+def is_locked(directory: str, name: str, start: int = 0, length: int = 0) -> bool:
+    with suppress(OSError), open(os.path.join(directory, name), "rb") as file:
+        request = _request(fcntl.F_WRLCK, start, length)
+        answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, request)
+        return bool(struct.unpack(_LOCK, answer)[0] != fcntl.F_UNLCK)
+    return False
 
 
 def _pid_in(descriptor: int) -> int | None:
