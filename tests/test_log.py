@@ -183,6 +183,16 @@ def test_log_of_a_scan_names_changed_and_deferred_sessions(
     ]  # fmt: skip
 
 
+def test_log_of_a_scan_notes_a_deferred_session_once(world, conversation):
+    """While the same number of sessions is deferred, scans that change nothing end at debug."""
+    conversation.user()
+    world.put("busy.jsonl", conversation.bytes(), age=60)
+    reported = set()
+    ends = [entries_named(logs_of_scan(world, reported), "scan_finished") for _ in range(3)]
+
+    assert [end["log_level"] for [end] in ends] == ["info", "debug", "debug"]
+
+
 def test_log_warns_once_of_a_lasting_problem(world):
     """A missing root or a disabled scan is a warning at first and debug while it lasts."""
     root, warned = world.root, set()

@@ -72,7 +72,10 @@ def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
             emit("scan_disabled", module="scan", reason=why)
         else:
             emit("root_unreadable", module="scan", path=name, reason=why)
-    unchanged = report.files_unchanged == report.files_seen and texts <= reported
+    if report.files_deferred:
+        texts.add(f"{report.files_deferred} deferred")
+    untouched = report.files_unchanged + report.files_deferred == report.files_seen
+    unchanged = untouched and texts <= reported
     reported.clear()
     reported.update(texts)
     emit = log.debug if unchanged else log.info

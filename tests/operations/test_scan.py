@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import time
 
@@ -10,6 +11,7 @@ import pytest
 from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import document
@@ -672,7 +674,7 @@ def test_scan_lists_the_parts_of_a_large_entry_once(world, conversation, monkeyp
 
 
 def test_scan_retries_a_failing_session_at_growing_intervals(world, conversation, monkeypatch):
-    """The second try is immediate; then the pauses double from one minute up to an hour."""
+    """The second try is immediate, then the pauses double up to an hour; each scan says when."""
     world.clock = Clock(int(time.time()))
     conversation.turn("x" * 4000)
     path = world.put("s.jsonl", conversation.bytes())
@@ -682,10 +684,13 @@ def test_scan_retries_a_failing_session_at_growing_intervals(world, conversation
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(exchange, "fill", failing)
-    start, tries = world.clock.now, []
+    start, tries, deferred = world.clock.now, [], []
     while world.clock.now < start + 4 * 3600:
-        if world.scan(keep_recent=0).files_failed:
+        report = world.scan(keep_recent=0)
+        if report.files_failed:
             tries.append(world.clock.now - start)
+        else:
+            deferred += report.sessions
         world.clock.now += 30
     listed = status(world.settings(), world.store, world.clock())
     named_failures = world.scan(keep_recent=0, only=[str(path)]).files_failed
@@ -695,6 +700,9 @@ def test_scan_retries_a_failing_session_at_growing_intervals(world, conversation
     report = world.scan(keep_recent=0)
 
     assert tries[:6] == [0, 30, 90, 210, 450, 930]
+    again = iso(60 * math.ceil((start + 90) / 60)).replace(":00Z", "Z")
+    assert {one.outcome for one in deferred} == {"deferred"}
+    assert deferred[0].reason == f"Input/output error; tried again at {again}"
     assert max(later - before for before, later in itertools.pairwise(tries)) == 3600
     assert listed.sessions_by_state == {"failed": 1}
     assert listed.reasons == {"Input/output error": 1}

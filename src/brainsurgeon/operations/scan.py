@@ -16,6 +16,7 @@ from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
+from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
@@ -28,7 +29,7 @@ from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, l
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.scan_memory import FileMemory
-from brainsurgeon.store.sessions import AGAIN, IN_MEMORY, WAITS
+from brainsurgeon.store.sessions import AGAIN, FAILED, IN_MEMORY, WAITS
 
 
 def _error_result(error: Exception) -> tuple[Result, str] | None:
@@ -170,6 +171,10 @@ class _Scan:
         try:
             if self._memory.unchanged(file, now):
                 state = self._memory.state_of(file.path)
+                if state and state.outcome == FAILED and state.due_at:
+                    why = f"{state.reason}; tried again at {iso(state.due_at + 59)[:-4]}Z"
+                    self._count(_unchanged(file, state.format, "deferred", why))
+                    return
                 if state is None or state.outcome != IN_MEMORY:
                     self._report.files_unchanged += 1
                     return

@@ -165,7 +165,7 @@ class FileMemory:
 
     def _is_unchanged(self, path: str, row: KnownFile, now: float) -> bool:
         _, due_at, judged = row
-        again = judged.rules != self.rules or judged.outcome == AGAIN
+        again = judged.rules != self.rules or judged.outcome in (AGAIN, FAILED)
         if again or not (due_at is None or due_at > now):
             return False
         requested_at = self._requested.get(path)
