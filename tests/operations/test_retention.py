@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import secrets
+import shutil
 import sys
 import time
 from contextlib import closing
@@ -16,6 +17,7 @@ from msgspec.structs import asdict, replace
 from brainsurgeon import cli, interruption
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.lookup.sessions import REPLACED
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.model.text import iso
@@ -552,15 +554,15 @@ def held_below(world):
     return {os.path.basename(os.fsdecode(root)): number for root, number in rows}
 
 
-def check_nothing_held_back(world, settings):
-    """Run retention again and check that nothing is held back."""
+def check_nothing_held_back(world, settings, agents=1):
+    """Run retention again and check that nothing is held back, and how many values are left."""
     world.clock.later(6 * HOUR)
     touch(world, settings)
     report = run(world, **settings)
     now = status(world.settings(**settings), world.store, world.clock())
 
     assert (report.held_back, now.places.held_back) == ({}, {})
-    assert held_below(world) == {"agents": 1, "other": 1}
+    assert held_below(world) == {"agents": agents, "other": 1}
 
 
 ALL_HELD = {"agents": 2, "other": 1}
@@ -568,7 +570,7 @@ ALL_HELD = {"agents": 2, "other": 1}
 
 @pytest.mark.parametrize(
     ("replaced", "reason"),
-    [(False, "no such directory"), (True, operation._ANOTHER)],
+    [(False, "no such directory"), (True, REPLACED)],
     ids=["missing", "replaced"],
 )
 def test_retention_holds_back_a_missing_or_replaced_root(world, two_roots, replaced, reason):
@@ -582,6 +584,46 @@ def test_retention_holds_back_a_missing_or_replaced_root(world, two_roots, repla
     if replaced:
         world.root.rmdir()
     away.rename(world.root)
+    check_nothing_held_back(world, two_roots)
+
+
+def test_new_sessions_do_not_prove_a_replaced_root(world, two_roots):
+    """Sessions recorded after a root was replaced do not end its protection; known ones do."""
+    away = world.root.rename(world.base / "away")
+    world.root.mkdir()
+    run(world, **two_roots)
+    prune(world, "new", text="w" * 4000, **two_roots)
+
+    assert run_for_a_month(world, two_roots, REPLACED) == {"agents": 3, "other": 1}
+
+    shutil.rmtree(world.root)
+    away.rename(world.root)
+    check_nothing_held_back(world, two_roots, agents=2)  # a month begins for the new session
+
+    shutil.copytree(world.root, away)
+    shutil.rmtree(world.root)
+    away.rename(world.root)
+    check_nothing_held_back(world, two_roots, agents=2)
+
+
+def test_replaced_root_counts_as_new_after_a_run_without_it(world, two_roots):
+    """The advice of `status` works: after one run without the root, its values expire in time."""
+    world.root.rename(world.base / "away")
+    world.root.mkdir()
+    prune(world, "t", text="w" * 4000, **two_roots)
+
+    assert list(run(world, **two_roots).held_back) == [str(world.root)]
+
+    run(world, roots=two_roots["roots"][1:])
+    assert run(world, **two_roots).held_back == {}
+    for _ in range(29):
+        world.clock.later(DAY)
+        touch(world, two_roots)
+        run(world, **two_roots)
+
+    assert held_below(world) == {"agents": 3, "other": 2}
+
+    world.clock.later(DAY)
     check_nothing_held_back(world, two_roots)
 
 

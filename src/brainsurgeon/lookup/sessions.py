@@ -1,8 +1,10 @@
 """The catalogue of sessions, and lookup by path, id, prefix or session key."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 
 from msgspec import Struct
@@ -19,6 +21,11 @@ from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
+
+REPLACED = (
+    "none of its former sessions was found, and it may be another directory than before: mount its"
+    " disk or move them back (to give them up, remove it from `roots` for one `scan --retention`)"
+)
 
 
 def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
@@ -179,6 +186,20 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
             unseen = next((f"{problem.path}: {problem.why}" for problem in above), "")
             sessions.append(Session(record.title, record.path, None, record, unseen=unseen))
     return Walk(tuple(sessions), tuple(problems))
+
+
+def root_identity(root: str, before: list[int], found: Iterable[int]) -> list[int] | None:
+    """Return the identity of a root, or None if it may be another directory than before.
+
+    `before` is its identity when it was last trusted, and the newest id of a session found then.
+    In another directory, at least one of the sessions `found` must be as old: recorded ids grow.
+    """
+    newest = max(before[2:], default=math.inf)
+    with suppress(OSError):  # one of the numbers changes if another file system is mounted
+        identity = [os.statvfs(root).f_fsid, os.stat(root).st_ino]
+        if identity == before[:2] or any(ident <= newest for ident in found):
+            return identity
+    return None
 
 
 def _file_id(path: str) -> tuple[int, int] | None:

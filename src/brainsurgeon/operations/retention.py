@@ -13,6 +13,7 @@ from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts import processes
+from brainsurgeon.lookup.sessions import REPLACED, root_identity
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import RetentionReport
@@ -32,7 +33,6 @@ PAUSE = 0.026
 _MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "the agent keeps its sessions in a database that is below no root"
-_ANOTHER = "none of its recorded sessions was found, and it may be another directory than before"
 
 
 def retention(
@@ -67,7 +67,8 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # By root: its identity when it was last trusted, and the reason why it is not trusted now.
+        # By root: its identity when it was last trusted, with the newest id of a session found
+        # there, and the reason why it is not trusted now.
         self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
         self._not_trusted: dict[str, str] = {}
         self._sessions: set[int] = set()
@@ -128,40 +129,40 @@ class _Run:
             ids = self._store.sessions.ids_at(changed)
             live |= {ident: changed[path] for path, ident in ids.items()}
         roots = {os.path.realpath(root.path) for root in self._roots}
-        recorded, seen = set[str](), set[str]()
+        found: dict[str, list[int]] = {root: [] for root in roots}
         for record in self._store.sessions.all():
             self._check()
-            recorded.add(record.root)
+            seen = found.setdefault(record.root, [])
             if record.displaced:
                 live.pop(record.id, None)
             elif record.id not in live and not _is_behind_link(record):
                 with suppress(OSError):  # of several hard links, discovery yields only one path
                     live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
             if record.id in live:
-                seen.add(record.root)
+                seen.append(record.id)
             if record.root not in roots:
                 live.pop(record.id, None)
-        self._trust(roots, recorded, seen, errors)
+        self._trust(roots, found, errors)
         return live
 
     def _trust(
-        self, roots: set[str], recorded: set[str], seen: set[str], errors: dict[str, str]
+        self, roots: set[str], found: dict[str, list[int]], errors: dict[str, str]
     ) -> None:  # fmt: skip
-        """Trust a readable root if a recorded session was found there or it is the same as before.
+        """Trust a readable root if a known session was found there or it is the same as before.
 
-        In any other root, nothing expires: it may be the empty mount point of a disk.
+        In any other root, nothing expires: it may be the mount point of a disk.
         """
-        before = dict(self._identities)
-        for root in roots | recorded:
-            text, identity = path_text(root), None
-            with suppress(OSError):  # at least one changes if another file system is mounted
-                identity = [os.statvfs(root).f_fsid, os.stat(root).st_ino]
+        for root, seen in found.items():
+            text = path_text(root)
+            before = self._identities.get(text, [])
             if why := errors.get(root):
                 self._not_trusted[text] = why
-            elif identity and (root in seen or identity == before.get(text)):
-                self._identities[text] = identity
-            elif text in before or root not in roots:
-                self._not_trusted[text] = _ANOTHER if identity else "it cannot be read"
+            elif identity := root_identity(root, before, seen):
+                self._identities[text] = [*identity, max(0, *before[2:], *seen)]
+            elif before or root not in roots:
+                self._not_trusted[text] = REPLACED if os.path.exists(root) else "it cannot be read"
+                if root not in roots:  # if it is configured again, it counts as a new root
+                    self._identities.pop(text, None)
 
     def _sights(
         self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
