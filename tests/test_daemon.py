@@ -288,6 +288,16 @@ def test_status_shows_the_next_cron_runs(world, start_daemon):
     assert now["last_retention_run_at"] is None
 
 
+@pytest.mark.parametrize("zone", ["UTC0", "CET-1CEST", "Bogus/Zone"])
+def test_daemon_and_status_run_in_any_time_zone(world, start_daemon, monkeypatch, zone):
+    """A TZ that is no name of a zone is read as the C library does."""
+    monkeypatch.setenv("TZ", zone)
+    daemon = start_daemon(**HOURLY)
+    daemon.wait_for("scan_finished")
+
+    assert json_answer(world, "status")["next_retention_run_at"]
+
+
 def test_sighup_reloads_a_valid_configuration_only(world, start_daemon):
     """An invalid configuration is reported and the old one stays; a valid one applies at once."""
     path, ident = write_idle_session(world)

@@ -1,6 +1,8 @@
 """Schedule: cron expressions fire as in Vixie cron, checked against an independent matcher."""
 
 import itertools
+import time
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -10,7 +12,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from brainsurgeon import config
-from brainsurgeon.schedule import cron_trigger, scan_trigger
+from brainsurgeon.schedule import LOCAL, cron_trigger, scan_trigger
 
 # Half an hour beside every UTC hour, and without summer time.
 ZONE = ZoneInfo("Asia/Kolkata")
@@ -23,12 +25,19 @@ BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 NAMES = ((), (), (), MONTHS, DAYS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def local_zone():
-    """Set the local time zone, since cron expressions mean local time."""
+@contextmanager
+def local_zone(name):
     with pytest.MonkeyPatch.context() as patched:
-        for kind in ("cron", "interval"):
-            patched.setattr(f"apscheduler.triggers.{kind}.get_localzone", lambda: ZONE)
+        patched.setenv("TZ", name)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_zone():
+    """Set the local time zone, since cron expressions mean local time."""
+    with local_zone(ZONE.key):
         yield
 
 
@@ -218,6 +227,34 @@ def test_an_invalid_cron_expression_raises_value_error(bad):
     """A field out of bounds or not well-formed raises ValueError."""
     with pytest.raises(ValueError, match="cron"):
         cron_trigger(bad)
+
+
+# --- time zones ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Europe/Berlin", "Africa/Casablanca", "Australia/Lord_Howe"])
+def test_cron_reads_local_times_as_the_time_zone_database(name):
+    """For every half hour of a year, time and offset are those of the zone."""
+    zone, begin = ZoneInfo(name), datetime(2026, 1, 1, tzinfo=UTC)
+    with local_zone(name):
+        for halves in range(365 * 48):
+            moment = begin + timedelta(minutes=30 * halves)
+            ours, theirs = moment.astimezone(LOCAL), moment.astimezone(zone)
+
+            assert ours.replace(tzinfo=zone) == theirs
+            assert (ours.fold, ours.utcoffset()) == (theirs.fold, theirs.utcoffset())
+
+
+@pytest.mark.parametrize(
+    ("name", "hour"),
+    [("UTC0", 4), ("CET-1CEST,M3.5.0,M10.5.0/3", 2), (":Asia/Kolkata", 22), ("Bogus/Zone", 4)],
+)
+def test_cron_follows_every_time_zone_of_the_c_library(name, hour):
+    """TZ may have any form that the C library knows. It takes UTC for an unknown name."""
+    with local_zone(name):
+        fire = cron_trigger("15 4 * * *").get_next_fire_time(None, datetime(2026, 7, 1, tzinfo=UTC))
+
+        assert fire.astimezone(UTC).hour == hour
 
 
 # --- scans ---------------------------------------------------------------------------------------

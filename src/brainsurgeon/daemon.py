@@ -99,6 +99,7 @@ class _Daemon:
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(1)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
         )
 
     def run(self) -> None:
