@@ -1,6 +1,7 @@
 """`history`: its table of runs, its events and counts, and `restore --run`."""
 
 import json
+import re
 import signal
 import subprocess
 
@@ -91,6 +92,22 @@ def test_history_prints_one_line_per_event(cli, entry_id):
     assert line.startswith("1  ")
     assert "extraction   main/s: 1 value (2,002 B) (run 1)" in line
     assert (event["event_id"], event["session"], event["facts"]["values"]) == (1, "main/s", 1)
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York", "UTC0"])
+def test_history_since_a_time_that_it_printed_lists_the_event(world, cli, entry_id, zone):
+    """`--since` takes a time as `history` prints it, and reads it as local time without a zone."""
+    at = 1_795_275_520  # 2026-11-21 15:38:40 in UTC
+    sql(world, "UPDATE events SET at = ?", (at,))
+    sql(world, "UPDATE runs SET at = ?", (at,))
+    line, runs = (cli("history", *words, TZ=zone).stdout.decode() for words in (["--events"], []))
+    [second] = re.findall(r"2026-11-2. ..:..:.. \w+", line)
+    [minute] = re.findall(r"2026-11-2. ..:..", runs)
+
+    for printed in (second, minute, "2026-11-21T15:38:40Z"):
+        assert cli("history", "--since", printed, TZ=zone).stdout.decode() == line
+    assert cli("history", "--since", "2026-11-21T15:38:41Z", TZ=zone).stdout == b""
+    assert cli("history", "--since", "2026-11-21 15:38:40 XYZ", TZ=zone).returncode == 2
 
 
 def test_history_counts_values_by_kind_and_tool(cli, entry_id):

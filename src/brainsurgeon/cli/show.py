@@ -231,7 +231,9 @@ def history(
         False, help="List events instead of runs: changes, failures and signals by session."
     ),
     follow: bool = Option(False, help="Print new events until interrupted."),
-    since: str | None = Option(None, help="Only events after this event number or ISO 8601 time."),
+    since: str | None = Option(
+        None, help="Only events after this event number or time (ISO 8601; local without a zone)."
+    ),
     session: options.OneSession = None,
     kind: list[str] | None = Option(None, help="Only events of this kind. Repeatable."),
     counts: bool = Option(False, help="Count extracted and restored values by kind and tool."),

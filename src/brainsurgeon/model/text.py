@@ -1,7 +1,7 @@
 """Escape text that may contain anything, and format numbers, times and durations."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 
 def escape_surrogates(text: str) -> str:
@@ -43,13 +43,13 @@ def iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parse_time(text: object) -> float | None:
-    """Parse an ISO 8601 time, in UTC if it has no zone. Returns None if it is malformed."""
+def parse_time(text: object, zone: tzinfo | None = UTC) -> float | None:
+    """Parse an ISO 8601 time, by default in `zone` (None: local). Returns None if malformed."""
     if not isinstance(text, str):
         return None
     try:
         moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
         return None
 

@@ -1,5 +1,6 @@
 """List runs and events, follow new events, and count values by kind and tool."""
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -25,7 +26,7 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after `since` (an id or time), the oldest first.
+    """Return the events after `since` (an id, or a time, local without a zone), oldest first.
 
     Without `since`, return the LISTED newest events, or all if `everything`. Raises UsageError for
     an invalid kind or time.
@@ -97,7 +98,8 @@ class _Reader:
 def _id_before(store: Store, since: str) -> int:
     if since.isascii() and since.isdigit() and len(since) <= _ID_DIGITS:
         return int(since)
-    moment = parse_time(since)
+    text, _, zone = since.rpartition(" ")  # `history` prints the name of the local zone, too
+    moment = parse_time(text if zone in time.tzname else since, zone=None)
     if moment is None:
         raise UsageError(f"--since {since!r}: expects an event number or a time in ISO 8601")
     return store.events.before(moment)
