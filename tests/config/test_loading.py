@@ -246,10 +246,6 @@ BAD = [
     ),
     ("archive", "{command = [1]}", "archive.command[0]: wants a word"),
     ("archive", "true", "archive: wants a table"),
-    ("archive", '{command = ["a"]}',
-     "archive.command: wants archive.enabled = true, but false is given (the default)"),
-    ("archive", '{command = ["a"], enabled = false}',
-     "archive.command: wants archive.enabled = true, but false is given (line 1)"),
     ("signed_models", "[7]", "signed_models[0]: wants a name, or a glob of names"),
     *(
         ("min_session_bytes", text, "min_session_bytes: wants bytes")

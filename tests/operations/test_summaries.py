@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from brainsurgeon.config import load
 from brainsurgeon.hosts.processes import lives
+from brainsurgeon.operations.archive import archive
 from brainsurgeon.rewrite import turns as turns_room
 from brainsurgeon.sessions.reading import RefusedError
 from building.turns import conversation_of_turns, text_blocks
@@ -32,8 +34,7 @@ def archiving(world, monkeypatch):
     def scan(program, *words, timeout=60.0, **keys):
         command = [sys.executable, "-c", program, *words]
         monkeypatch.setattr(turns_room, "_PATIENCE", timeout)
-        archive = {"enabled": True, "command": command}
-        return world.scan(archive=archive, **keys)
+        return world.scan(archive={"enabled": True, "command": command}, **keys)
 
     return path, talk, ends, scan
 
@@ -53,6 +54,20 @@ def test_archive_command_gets_the_turn_and_prints_its_summary(world, archiving):
     assert [(ids[0], ids[-1], len(ids)) for ids in read] == [(*pair, 12) for pair in ends[:3]]
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
+
+
+def test_archive_command_summarises_a_turn_archived_on_request(world, archiving):
+    """With `archive.enabled = false`, it writes the summary of a turn that a user archives."""
+    path, _, ends, _ = archiving
+    command = json.dumps([sys.executable, "-c", SUMMARY, str(world.base / "noted")])
+    file = world.config_file()
+    file.write_text(f"{file.read_text()}[archive]\nenabled = false\ncommand = {command}\n")
+    settings, warnings = load(str(file))
+    archive(settings, world.store, "main/s", clock=world.clock)
+
+    assert warnings == []
+    (text,) = text_blocks(path.read_bytes(), ends[0][1])
+    assert text.endswith("\n\n12 lines, 910")
 
 
 @pytest.mark.parametrize(

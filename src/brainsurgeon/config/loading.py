@@ -79,16 +79,9 @@ def quoted(value: Any) -> str:
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     yield from _directory_problems(settings, table)
-    archives = {"archive": settings.archive}
     for name, profile in settings.profiles.items():
-        if "command" in profile.archive.model_fields_set:
-            archives[f"profiles.{name}.archive"] = settings.under(name).archive
         if {"rules", "trigger_types"} <= profile.model_fields_set and profile.rules:
             yield f"profiles.{name}: wants rules or trigger_types, but a table with both is given"
-    for place, archive in archives.items():
-        if archive.command and not archive.enabled:
-            default = "" if "enabled" in archive.model_fields_set else " (the default)"
-            yield f"{place}.command: wants archive.enabled = true, but false is given{default}"
     yield from _profile_problems(settings)
 
 
