@@ -153,12 +153,9 @@ def run() -> None:
     from brainsurgeon import daemon
     from brainsurgeon.config import config_path, load
 
-    used: str | None = None
-
     def load_again() -> tuple[Settings, list[str]]:
-        nonlocal used
-        used = used or config_path(options.given.config)  # a file that was found must stay there
-        return load(used)
+        options.given.config = config_path(options.given.config)  # a reload needs the same file
+        return load(options.given.config)
 
     daemon.run(load_again)
 
