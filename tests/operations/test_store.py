@@ -1,6 +1,7 @@
 """Commands for the whole store: backup, restore from a backup, and purge."""
 
 import os
+import shutil
 import sqlite3
 import stat
 import sys
@@ -15,6 +16,7 @@ from msgspec import structs
 from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import PlaceholdersLeft
 from brainsurgeon.operations import store as store_care
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.render.sessions import before_replacing, replacement
 from brainsurgeon.store import backup, open_store
 from brainsurgeon.store import database as opening
@@ -22,7 +24,7 @@ from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
 from brainsurgeon.store.schema import VERSION
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import wait_until
-from building.world import LATER, NOBODY, Conversation, entry_text, sql
+from building.world import LATER, NOBODY, Conversation, entry_text, put_session, sql
 
 STAMP = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(LATER))
 
@@ -483,6 +485,35 @@ def test_purge_refuses_while_a_session_is_unreadable(world, pruned, path):
     [remaining] = result.placeholders
     assert (remaining.session, remaining.sure) == ("main/s", False)
     assert "version 99" in remaining.note
+
+
+@pytest.mark.parametrize("former", [False, True], ids=["root", "former root"])
+@pytest.mark.parametrize("name", [None, "new.jsonl"], ids=["empty", "new session"])
+def test_purge_refuses_while_a_disk_is_not_mounted(world, pruned, path, former, name):
+    """Sessions of a root that is empty, or another directory than before, may still exist."""
+    placeholder = entry_text(path, pruned)
+    other = world.base / "other"
+    other.mkdir()
+    roots = {"roots": [{"path": str(other)}]} if former else {}
+    retention(world.settings(), world.store, clock=world.clock)
+    disk = world.root.rename(world.base / "disk")
+    world.directory.mkdir(parents=True) if name else world.root.mkdir()
+    if name:
+        put_session(world, Conversation("22222222-0000-4000-8000-000000000002"), name)
+        world.scan(keep_recent=0)
+    states = {outcome.session: outcome.state for outcome in world.restore_all(**roots)}
+    world.close()
+    refused = store_care.purge(world.settings(**roots))
+    shutil.rmtree(world.root)
+    disk.rename(world.root)
+    world.restore_all(**roots)
+    world.close()
+
+    assert states == {"main/s": "failed"} | ({"main/new": "restored"} if name else {})
+    assert not refused.removed
+    assert [(left.session, left.sure) for left in refused.placeholders] == [("main/s", False)]
+    assert store_care.purge(world.settings(**roots)).removed
+    assert entry_text(path, pruned) != placeholder
 
 
 def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, path):

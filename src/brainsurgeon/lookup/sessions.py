@@ -22,9 +22,10 @@ from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 
+EMPTY = "the directory is empty: is its disk mounted?"
 REPLACED = (
-    "none of its former sessions was found, and it may be another directory than before: mount its"
-    " disk or move them back (to give them up, remove it from `roots` for one `scan --retention`)"
+    "it may be another directory than before: mount its disk, or move its former sessions back (to"
+    " give them up, remove it from `roots` for one `scan --retention`)"
 )
 
 
@@ -172,6 +173,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     sessions = [session_of(file) for file in files]
     seen = {session.record.id for session in sessions if session.record}
     file_ids = {file.fingerprint.file_id for file in files}
+    doubt = cache(lambda root: _doubt(store, root, seen))
     for record in records:
         if record.id in seen:
             continue
@@ -183,9 +185,20 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
         else:
             path = f"{record.path}/"
             above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
-            unseen = next((f"{problem.path}: {problem.why}" for problem in above), "")
-            sessions.append(Session(record.title, record.path, None, record, unseen=unseen))
+            why = next((f"{problem.path}: {problem.why}" for problem in above), doubt(record.root))
+            sessions.append(Session(record.title, record.path, None, record, unseen=why))
     return Walk(tuple(sessions), tuple(problems))
+
+
+def _doubt(store: Store, root: str, seen: set[int]) -> str:
+    with suppress(OSError), os.scandir(root) as items:
+        if not any(True for _ in items):
+            return f"{root}: {EMPTY}"
+        before = (store.facts.get("retention") or {}).get("roots", {}).get(path_text(root))
+        found = (row.id for row in store.sessions.all() if row.id in seen and row.root == root)
+        if before and not root_identity(root, before, found):
+            return f"{root}: {REPLACED}"
+    return ""
 
 
 def root_identity(root: str, before: list[int], found: Iterable[int]) -> list[int] | None:

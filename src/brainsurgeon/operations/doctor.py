@@ -13,12 +13,12 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
-from brainsurgeon.lookup.sessions import Session, find_record, walk, why_hidden
+from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, KeyPath, parse, placeholder_in, value_at
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.status import EMPTY, LINKED, describe_databases, doubtful_roots
+from brainsurgeon.operations.status import LINKED, describe_databases, doubtful_roots
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything

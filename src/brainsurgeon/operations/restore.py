@@ -381,7 +381,7 @@ def _change(
     title, file = session.title, session.file
     if file is None:
         if hidden := why_hidden(store, session, with_fields=request.pristine):
-            reason = f"{hidden}: it may still contain placeholders or fields of brainsurgeon"
+            reason = f"it may still contain placeholders or fields of brainsurgeon: {hidden}"
             return kind(title, "failed", reason=reason, left=(session.path,)), None
         return kind(title, "gone", reason="its file is gone"), None
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw_database as openclaw
-from brainsurgeon.lookup.sessions import Walk, walk
+from brainsurgeon.lookup.sessions import EMPTY, Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
@@ -28,7 +28,6 @@ from brainsurgeon.store.database import daemon_holder
 from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
-EMPTY = "the directory is empty: is its disk mounted?"
 LINKED = "the root is a symbolic link: configure its target instead"
 BLOCKED = _DAY  # a session that has waited for so many seconds is called blocked
 _NEWEST = 3  # number of runs and of failures in a status
