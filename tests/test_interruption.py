@@ -1,6 +1,7 @@
 """Interruption: a signal at any moment of a run leaves sessions whole, and no file behind."""
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon import interruption
-from brainsurgeon.cli import commands
+from brainsurgeon.cli import _run, commands
 from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts.processes import output_of
+from brainsurgeon.rewrite.apply import Batch
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import recognise_at
 from building.world import Conversation
@@ -193,6 +195,54 @@ def test_program_ends_although_a_library_replaced_the_exception(monkeypatch, ter
 
     assert commands.run() == 143
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def interrupted_scan(world, monkeypatch, capsys):
+    """Return a function that runs `scan`, which gets SIGINT as soon as `due` returns true.
+
+    The function returns the exit code and the output. Each session is changed at once.
+    """
+    monkeypatch.setattr(Batch, "full", True)
+    check, before = interruption.check, signal.signal(signal.SIGINT, interruption.end)
+
+    def run(due, *words):
+        def interrupt_and_check():
+            if due() and not interruption.exit_code():
+                signal.raise_signal(signal.SIGINT)
+            check()
+
+        monkeypatch.setattr(interruption, "_noted", [])
+        monkeypatch.setattr(interruption, "check", interrupt_and_check)
+        argv = ["brainsurgeon", "scan", "--config", str(world.config_file(keep_recent=0)), *words]
+        monkeypatch.setattr(sys, "argv", argv)
+        return _run(), capsys.readouterr().out
+
+    yield run
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted_scan_reports_the_sessions_it_changed(world, interrupted_scan):
+    """After Ctrl-C, `scan` exits with 130 and prints its report, also as JSON."""
+    life = Life(world)
+    life.begin()
+    code, text = interrupted_scan(lambda: b"[[extracted-" in b"".join(life.contents().values()))
+
+    assert code == 130
+    assert "main/s1: 1 extracted" in text
+    assert "1 session: 1 changed" in text
+    assert text.endswith("interrupted; the next scan continues\n")
+
+    code, text = interrupted_scan(lambda: True, "--json")
+
+    assert (code, json.loads(text)["stopped"]) == (130, True)
+
+
+def test_interrupted_scan_without_changes_prints_nothing(world, interrupted_scan):
+    """If Ctrl-C comes before a session is changed, a scan without a terminal prints nothing."""
+    Life(world).begin()
+
+    assert interrupted_scan(lambda: True) == (130, "")
 
 
 def test_program_of_the_daemon_is_ended_by_timeout():

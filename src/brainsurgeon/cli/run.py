@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Option
 
-from brainsurgeon import operations, render
+from brainsurgeon import interruption, operations, render
 from brainsurgeon.cli import options
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.plans import Outcome
@@ -63,12 +63,15 @@ def scan(
         texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
         gc.freeze()  # garbage collections need not examine the loaded modules
-        with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
-            report = operations.scan.scan(
-                settings, store, clock=time.time, dry_run=dry_run,
-                watch=Watch(progress, ended=texts.add),
-                only=operations.scan.Chosen(only, named=bool(only)),
-            )  # fmt: skip
+        with interruption.deferred():  # an interrupted run is reported, too
+            with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
+                report = operations.scan.scan(
+                    settings, store, clock=time.time, dry_run=dry_run,
+                    watch=Watch(progress, ended=texts.add),
+                    only=operations.scan.Chosen(only, named=bool(only)),
+                )  # fmt: skip
+            if interruption.exit_code():
+                _print_scan(report, texts, None)
         if not dry_run:
             _pass_on_signals(settings, store)
         if not (dry_run or session):

@@ -70,6 +70,8 @@ def report(
     if not done.enabled:
         yield reports.DISABLED
     yield from [summary(done), *homes(done.homes)]
+    if done.stopped:
+        yield "interrupted; the next scan continues"
 
 
 def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
