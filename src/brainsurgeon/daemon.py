@@ -67,8 +67,7 @@ def notify(state: str) -> None:
 def run(load: Load) -> None:
     """Run until SIGTERM or SIGINT; SIGHUP loads the settings again.
 
-    Exits with the code of BusyError if another daemon uses the store, and of StoreUnusableError if
-    the store is unusable.
+    Exits with 6 if another daemon uses the store, and with 7 if the store is unusable.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, OS_SIGNALS)  # they wait until the daemon is ready
     settings, warnings = load()
@@ -159,6 +158,7 @@ class _Daemon:
         if self._stop.is_set():
             return
         try:
+            self._store.check_still_there()
             report = scan(
                 self._settings, self._store, clock=time.time, only=Chosen(only),
                 watch=Watch(check_stop=self._check_stop_and_beat, ended=log.session),
@@ -169,7 +169,6 @@ class _Daemon:
             self._pass_on_signals()
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=self._reason(error))
-        self._end_without_store()
 
     def _find_signals(self, path: str) -> None:
         if self._stop.is_set():
@@ -207,6 +206,7 @@ class _Daemon:
         if self._stop.is_set():
             return
         try:
+            self._store.check_still_there()
             log.retention_finished(retention(
                 self._settings, self._store, clock=time.time, check_stop=self._check_stop_and_beat
             ))  # fmt: skip
@@ -214,27 +214,16 @@ class _Daemon:
                 self._log.warning("session_blocked", module="retention", path=path, reason=why)
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("retention_failed", module="daemon", reason=self._reason(error))
-        self._end_without_store()
-
-    def _end_without_store(self) -> None:
-        try:
-            self._store.check_still_there()
-        except StoreUnusableError as error:
-            self._end(error)
 
     def _reason(self, error: Exception) -> str:
-        """Explain the error of a job, and end the daemon if its store is unusable."""
+        """Explain the error of a job. End the daemon if the store is unusable."""
         if isinstance(error, DatabaseError):
             error = explain(error, self._store.directory)
         if isinstance(error, StoreUnusableError):
-            self._end(error)
+            self._store_error = error
+            self._stop.set()  # no other job may begin
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals
         return log.reason(error)
-
-    def _end(self, error: StoreUnusableError) -> None:
-        """End the daemon: values that it stores now might be lost."""
-        self._store_error = error
-        self._stop.set()  # no other job may begin
-        os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals
 
     def _reload(self) -> None:
         try:
