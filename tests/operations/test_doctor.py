@@ -370,3 +370,23 @@ def test_doctor_does_not_break_the_lease_of_a_rewrite(doctor, world):
 
     assert matching(findings, STRAY)[0] == "error"
     assert undisturbed
+
+
+def test_doctor_names_programs_that_cannot_be_run(world):
+    """A program of the configuration that is missing or not executable is an error with its key."""
+    plain = world.base / "plain"
+    plain.write_text("#!/bin/sh\n")
+    plain.chmod(0o600)
+    settings = world.settings(
+        signals={"on_signal": [str(plain)]}, archive={"command": ["sh", "-c", "true"]},
+        profiles={"deep": {"archive": {"command": ["no-such-program", "--short"]}}},
+    )  # fmt: skip
+    found = [
+        finding.what for finding in doctor_module.doctor(settings, world.store)
+        if finding.level == "error"
+    ]  # fmt: skip
+
+    assert found == [
+        "profiles.deep.archive.command: no-such-program cannot be found or executed",
+        f"signals.on_signal: {plain} cannot be found or executed",
+    ]

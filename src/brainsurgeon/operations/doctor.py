@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -43,6 +44,7 @@ _LOST = "an older backup may have them (store restore FILE); otherwise they cann
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as the user that owns it"
 _AGENT = "run as the agent's user"
+_PROGRAM = "correct the key, or make the program executable for this user"
 _MOST_ORPHANS = 5  # listed for a session
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
@@ -59,7 +61,7 @@ class SessionPlaceholders(Struct, frozen=True):
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
     """Run the checks. With `repair`, which needs a writable store, also make safe repairs."""
-    findings = [*_state_directory(settings), *_disks(settings)]
+    findings = [*_state_directory(settings), *_disks(settings), *_programs(settings)]
     if not settings.enabled:
         findings.append(Finding(
             "note", "nothing is extracted: enabled = false",
@@ -119,6 +121,15 @@ def _disks(settings: Settings) -> Iterator[Finding]:
                 f"{path}: {left:,} bytes of disk are left",
                 "make room: new files and values are written before old ones are removed",
             )
+
+
+def _programs(settings: Settings) -> Iterator[Finding]:
+    profiles = {f"profiles.{name}.": table for name, table in settings.profiles.items()}
+    tables = {"": settings, **profiles}
+    commands = {f"{at}archive.command": table.archive.command for at, table in tables.items()}
+    for key, command in {**commands, "signals.on_signal": settings.signals.on_signal}.items():
+        if command and not shutil.which(command[0]):
+            yield Finding("error", f"{key}: {command[0]} cannot be found or executed", _PROGRAM)
 
 
 def _store(store: Store) -> Iterator[Finding]:
