@@ -100,6 +100,8 @@ def session(outcome: Outcome, *, dry_run: bool = False) -> None:
         log.info("session_changed", bytes_before=outcome.bytes_before,
                  bytes_after=outcome.bytes_after, **facts)  # fmt: skip
         if outcome.plan is not None:
+            for warning in outcome.plan.warnings:
+                log.warning("session_warning", **facts | {"reason": warning})
             _entries(outcome.session, outcome.plan)
 
 

@@ -4,9 +4,13 @@ import json
 import sys
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
+from brainsurgeon import log
 from brainsurgeon.config import load
 from brainsurgeon.hosts.processes import lives
+from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.rewrite import turns as turns_room
 from brainsurgeon.sessions.reading import RefusedError
@@ -88,6 +92,21 @@ def test_failed_archive_command_is_replaced_by_the_own_summary(archiving, progra
     assert why in report.sessions[0].plan.warnings[0]
     (text,) = text_blocks(path.read_bytes(), ends[0][1])
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
+
+
+def test_failed_archive_command_is_logged(world, archiving):
+    """The log warns of a summary command that cannot be run, with session, key and reason."""
+    table = {"enabled": True, "command": [str(world.base / "missing")]}
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        world.scan(archive=table, watch=Watch(ended=log.session))
+    warnings = [entry for entry in logs if entry["event"] == "session_warning"]
+
+    assert [entry["session"] for entry in warnings] == ["main/s"] * 3
+    assert all(
+        "`archive.command` failed: the command cannot be run: No such file" in entry["reason"]
+        for entry in warnings
+    )
 
 
 HANGING = """
