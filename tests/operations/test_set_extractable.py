@@ -129,6 +129,19 @@ def test_pristine_restore_after_a_removed_pin_misses_nothing(world, pruned, path
     assert "_restored" not in read_entry(path, pruned)
 
 
+def test_pristine_restore_removes_an_unrecorded_mark(world, pruned, path, clock):
+    """A store from a backup need not know that an earlier restore wrote `_restored`."""
+    world.restore(pruned)
+    clock.now += 86400
+    world.scan()
+    sql(world, "DELETE FROM fields")
+    answer = world.restore(pruned, pristine=True)
+
+    assert answer.insertions_removed == (f"_restored of {pruned}",)
+    assert answer.missed == ()
+    assert b"_restored" not in path.read_bytes()
+
+
 def test_pristine_restore_removes_a_pin_that_a_copy_has(world, ident, path):
     """The record of an undone field is enough to remove the field from an older copy."""
     original = path.read_bytes()

@@ -143,7 +143,7 @@ def restore(
     if not finished:
         not_done += (UNFINISHED,)
     count = sum(edit.entry_id in others for edit in plan.restorations)
-    undone = {edit.entry_id for edit in plan.fields if edit.undoes}
+    undone = {edit.entry_id for edit in plan.fields if edit.undoes is not None}
     if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
         if has_originals(current_state(file)):
             return replace(already, others=count, missed=not_done if others else ())
@@ -170,7 +170,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
     sizes = {path: size for path, size in answer.sizes.items() if path in paths}
     stamps = (
         parse_time(json.loads(edit.before)) for edit in plan.fields
-        if edit.entry_id == entry_id and edit.name == RESTORED and edit.before and not edit.undoes
+        if (edit.entry_id, edit.name, edit.undoes) == (entry_id, RESTORED, None) and edit.before
     )  # fmt: skip
     return replace(
         answer, sizes=sizes, previous=next(stamps, None) or answer.previous,
