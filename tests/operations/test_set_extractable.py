@@ -305,7 +305,7 @@ def test_only_a_pin_is_said_to_keep_the_entry(world, pruned):
     kept = "This keeps what is in the entry now."
     assert set_json(pin(world, pruned, False))["suggestion"].startswith(kept)
     unpinned = set_json(pin(world, pruned, None))["suggestion"]
-    assert unpinned.startswith("Values that were extracted from it stay extracted")
+    assert unpinned.startswith("Values that were extracted from this entry stay")
 
 
 @pytest.mark.parametrize("settings", [

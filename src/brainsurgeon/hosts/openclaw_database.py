@@ -263,7 +263,7 @@ def _state_directory(path: str) -> str:
 
 
 def databases(root: str) -> Iterator[Database | Unreadable]:
-    """Yield the databases below a root, as Unreadable if no plain file. Follows no links there."""
+    """Yield each database below a root, or Unreadable if it is not a file. Follows no links."""
     top = os.path.realpath(root)
     try:
         agents = sorted(os.listdir(top))

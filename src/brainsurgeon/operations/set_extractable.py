@@ -29,7 +29,7 @@ def set_extractable(
     Until the field is set, every plan already follows the request. The value None removes the
     field. Raises UsageError for a number too large, NotFoundError or AmbiguousError if not exactly
     one entry matches, ChangedError if the entry cannot be edited, and FailedError or MovedError if
-    the session's file cannot be changed or may not be extracted from.
+    the session's file cannot be changed or, for True, may not be extracted from.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(

@@ -7,8 +7,9 @@ line has to match the record, too. A placeholder that a user typed or a tool pri
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
 ours if it belongs to the recorded tool call. Without a call, the session must have the recorded
 session id. The value must be of the recorded kind, unless it is a block. The recorded entry id must
-not occur in the file. This last condition does not apply to sessions in a database, nor to results
-and arguments of tool calls that were extracted, or last seen, in this session.
+not occur in the file. This last condition does not apply to sessions in a database. It also does
+not apply to a result or an argument of a call if this session is where it was extracted or seen
+last.
 """
 
 import json

@@ -31,7 +31,7 @@ def superseded(lines: Iterable[Line], form: Format, survey: Survey) -> Mapping[V
     A result is superseded by a later result of an equal call, or with the same text and images. The
     result of a read is also superseded by a later change of the file, or if the same tool reads the
     whole file later. A failed result supersedes only the arguments of its call. An attached file
-    counts as a result of `Read`, a reminder as a result.
+    counts as a result of `Read`, a reminder as a result without a call.
     """
     newer: dict[Values, str] = {}
     calls: dict[str | None, _Call] = {}

@@ -18,8 +18,8 @@ SUGGESTION = (
 )
 KEPT = "This keeps what is in the entry now. "
 STILL_OUT = (
-    "Values that were extracted from it stay extracted until they are restored: call restore for "
-    "this entry."
+    "Values that were extracted from this entry stay extracted until they are restored: call "
+    "restore for it."
 )
 _MOST = 20  # sessions or changes listed by name
 _BY = {
