@@ -101,7 +101,7 @@ def session_for(
     settings: Settings, store: Store, caller: Caller, name: str | None,
     holds: Callable[[Session], bool] | None = None,
 ) -> Session:  # fmt: skip
-    """Return the session called `name`, else the calling session, else the only one that `holds` accepts.
+    """Return the session called `name`, the calling session, or the only one that `holds` accepts.
 
     Waits briefly for Claude Code to write the call. Raises NotFoundError or AmbiguousError.
     """
