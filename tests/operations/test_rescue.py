@@ -9,6 +9,8 @@ from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.status import check, status
 from brainsurgeon.operations.store import rescue
 from brainsurgeon.store import open_store, salvage
 from brainsurgeon.store.salvage import LOST
@@ -225,6 +227,27 @@ def test_values_without_session_rows_and_indexes_are_restored(world):
     ]
     world.restore_all(pristine=True)
     assert count_placeholders(world) == 0
+
+
+def test_values_of_lost_sessions_are_kept_without_a_complaint(world, clock):
+    """Values whose session and its record are lost are kept, and no root is reported for them."""
+    total = scan_many_values(world, turns=15)
+    damage_tables(world, "sessions", "sqlite_autoindex_sessions_1", "sessions_identity")
+    rescue(world.settings(), LATER)
+    (world.directory / "many0.jsonl").unlink()
+    clock.now = LATER
+    world.scan(keep_recent=0)
+    held = []
+    for _ in range(40):
+        clock.now += 86_400
+        for path in world.directory.iterdir():
+            os.utime(path, (clock.now,) * 2)
+        report = retention(world.settings(), world.store, clock=clock)
+        held.append((report.values_held, report.held_back))
+
+    assert report.values_deleted == 0
+    assert held[1:] == [(total, {})] * 39
+    assert check(status(world.settings(), world.store, clock.now), clock.now) == []
 
 
 def test_rescue_re_creates_the_placements_of_stored_values(world):

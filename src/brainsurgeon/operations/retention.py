@@ -26,6 +26,7 @@ from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
+from brainsurgeon.store.salvage import NOWHERE
 
 # Seconds. Processes that wait for SQLite's lock at first try again every 25 ms or sooner.
 PAUSE = 0.026
@@ -159,7 +160,7 @@ class _Run:
                 self._not_trusted[text] = why
             elif identity := root_identity(root, before, seen):
                 self._identities[text] = [*identity, max(0, *before[2:], *seen)]
-            elif before or root not in roots:
+            elif before or root not in {*roots, os.fsdecode(NOWHERE)}:
                 self._not_trusted[text] = REPLACED if os.path.exists(root) else "it cannot be read"
                 if root not in roots:  # if it is configured again, it counts as a new root
                     self._identities.pop(text, None)

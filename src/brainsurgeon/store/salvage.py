@@ -34,7 +34,7 @@ _INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identit
 LOST = "lost with a damaged store"  # the reason in the tombstone of a lost value
 # Replaces lost paths. An empty path would mean the working directory, and an agent that works there
 # could see sessions of other agents.
-_NOWHERE = b"/lost-with-a-damaged-store"
+NOWHERE = b"/lost-with-a-damaged-store"
 # The caches of scans. The next scan reads every file and counts its calls again. Only the costs of
 # deleted sessions are lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
@@ -249,12 +249,12 @@ def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
         path = paths.get(session)
         if new.execute("SELECT 1 FROM sessions WHERE path = ?", (path,)).fetchone():
             path = None  # the index is damaged, too
-        last = path or b"%s/%d" % (_NOWHERE, session)
+        last = path or b"%s/%d" % (NOWHERE, session)
         name = os.path.basename(os.fsdecode(last).partition("\0")[0]).removesuffix(".jsonl")
         new.execute(
             "INSERT INTO sessions (id, agent, agent_directory, name, path, last_path, root, format,"
             " identity) VALUES (?, 'lost', ?, ?, ?, ?, ?, '', CAST(? AS TEXT))",
-            (session, _NOWHERE, path_text(name), path, last, _NOWHERE, identities.get(session)),
+            (session, NOWHERE, path_text(name), path, last, NOWHERE, identities.get(session)),
         )
     return len(lost)
 
