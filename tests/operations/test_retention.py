@@ -25,7 +25,7 @@ from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import cat, show
-from brainsurgeon.operations.status import status
+from brainsurgeon.operations.status import check, status
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
 from brainsurgeon.sessions import exchange
@@ -640,13 +640,17 @@ def test_retention_expires_values_of_an_emptied_root(world, two_roots):
 
 
 def test_values_of_a_removed_root_expire_after_a_month(world, two_roots):
-    """Values of a root that is no longer configured are held for a month."""
+    """Values of a root that is no longer configured are held for a month, with a warning."""
     settings = {"roots": two_roots["roots"][1:]}
     for _ in range(15):
         world.clock.later(2 * DAY)
         touch(world, settings)
         run(world, **settings)
+    now = status(world.settings(**settings), world.store, world.clock())
+    [trouble] = check(now, world.clock())
 
+    assert trouble.startswith("1 value of missing sessions expire")
+    assert trouble.endswith("or add roots that were removed from the configuration")
     assert held_below(world)["agents"] == 1  # the session that was gone before had its month
 
     world.clock.later(2 * DAY)

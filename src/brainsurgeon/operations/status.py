@@ -192,7 +192,8 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
         troubles.append(f"{counted(state.values_damaged, 'stored value')} damaged: see `doctor`")
     if leaving := state.store.leaving:
         values, day = counted(leaving.values, "value"), iso(leaving.expires_at)[:10]
-        troubles.append(f"{values} of missing sessions expire from {day} (UTC) on")
+        advice = "move the sessions back, or add roots that were removed from the configuration"
+        troubles.append(f"{values} of missing sessions expire from {day} (UTC) on: {advice}")
     left = database.free(state.store.path)
     if left is not None and left < database.SCARCE:
         troubles.append(f"{left:,} bytes of disk are left for the store")
