@@ -15,8 +15,10 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
+from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored, restored_json
+from brainsurgeon.render.turns import context as context_text
 from building.version_diff import EMPTY_THINKING, replaced_values
 from building.world import (
     Conversation,
@@ -28,6 +30,7 @@ from building.world import (
     file_states,
     fork,
     kept_reasons,
+    note_answered,
     open_turn,
     pin,
     raw_line,
@@ -268,15 +271,35 @@ def test_restore_request_lapses_if_the_session_stays_busy(
 
 
 def test_two_requests_for_an_entry_are_one_restore(world, conversation, pruned, path, clock):
-    """Two requests for the same value are both closed by one restore."""
+    """The second of two requests for the same value replaces the first, here and in all lists."""
     open_turn(path, conversation, clock)
     for _ in range(2):
-        assert restored_json(world.restore(pruned))["content"] == {PATH: "x" * 2000}
+        answer = world.restore(pruned)
+        assert restored_json(answer)["content"] == {PATH: "x" * 2000}
+        note_answered(world, answer)
+    assert world.store.requests.count_open() == 1
+    session = context(world.settings(), world.store, "main/s", clock.now)
+    assert "the next scan would carry out 1 request\n" in context_text(session, [])
+    for _ in range(2):
+        assert [one.state for one in world.restore_all("main/s")] == ["pending"]
+    assert world.store.requests.count_open() == 2
     close_turn(path, conversation, clock)
 
     assert len(world.scan().sessions[0].executed.restorations) == 1
     assert world.store.requests.count_open() == 0
     assert path.read_bytes().count(b"_restored") == 1
+
+
+def test_request_to_shorten_a_call_ends_without_its_session(
+    world, conversation, pruned, path, clock
+):
+    """If its session is deleted, the request lapses after a day."""
+    open_turn(path, conversation, clock)
+    note_answered(world, world.restore(pruned))
+    path.unlink()
+    clock.now += 86_400
+    world.scan()
+    assert sql(world, "SELECT * FROM requests") == []
 
 
 def test_pending_restore_is_limited_to_its_keys(world, conversation, path, clock):

@@ -59,6 +59,7 @@ from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
+_REDACTION_WAIT = 86_400.0  # seconds after which no scan looks for the agent's call any more
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
@@ -98,7 +99,7 @@ def restore(
     content = how.select(shown)  # before the request: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
     previous = store.extractions.restores(record.id).get(named.entry_id)
-    request = Request(record.id, "redact", now, named.entry_id)
+    request = Request(record.id, "redact", now, named.entry_id, lapses_at=now + _REDACTION_WAIT)
     redaction = None if settings.keep_purge_control_calls else request
     answer = reports.RestoreAnswer(
         named.entry_id, record.title, same_as, content=content, pending=False,

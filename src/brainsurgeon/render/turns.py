@@ -340,6 +340,8 @@ def context(
     if unsent["values"]:
         values, chars = counted(unsent["values"], "value"), unsent["chars"]
         lines.append(f"never sent to a model: {values}, {chars:,} characters")
+    if pending := context.plan.handled.requests:
+        lines.append(f"the next scan would carry out {counted(len(pending), 'request')}")
     if context.plan.deferred:
         lines.append(f"deferred: {safe(context.plan.deferred)}")
     taken = context.plan.extracted

@@ -26,14 +26,16 @@ _AS_JSON = ("paths", "value", "answer")  # columns of a request
 
 class Requests(Table):
     def add(self, request: Request) -> None:
-        """Record a request. A set, relieve or archive request replaces the entry's earlier one."""
-        if request.action in ("set", "relieve", "archive"):
-            self._execute(
-                "DELETE FROM requests WHERE session_id = ? AND entry_id IS ? AND action = ?",
-                (request.session_id, request.entry_id, request.action),
-            )
+        """Record a request. Except for a redaction, it replaces an earlier one for the same."""
         row = msgspec.to_builtins(request)
-        self._insert("requests", row | {name: json.dumps(row[name]) for name in _AS_JSON})
+        row |= {name: json.dumps(row[name]) for name in _AS_JSON}
+        if request.action != "redact":
+            self._execute(
+                "DELETE FROM requests WHERE session_id = :session_id AND entry_id IS :entry_id AND"
+                " action = :action AND paths IS :paths AND pristine = :pristine"
+                " AND rolls_back IS :rolls_back", row,
+            )  # fmt: skip
+        self._insert("requests", row)
 
     def of_session(self, session_id: int) -> list[Request]:
         names = Request.__struct_fields__
@@ -78,7 +80,8 @@ class Requests(Table):
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
-        return int(self._first("SELECT count(*) FROM requests"))
+        """Count the requests, except those to shorten a call after its restore."""
+        return int(self._first("SELECT count(*) FROM requests WHERE action != 'redact'"))
 
 
 def _request(row: dict[str, Any]) -> Request:
