@@ -1,7 +1,9 @@
 """The text of answers about sessions."""
 
-from brainsurgeon.model.reports import SessionRestore
-from brainsurgeon.render.sessions import restored_all
+import pytest
+
+from brainsurgeon.model.reports import FieldAnswer, SessionRestore
+from brainsurgeon.render.sessions import restored_all, set_
 
 
 def test_long_restore_lists_the_first_twenty_changes_of_a_session():
@@ -14,3 +16,14 @@ def test_long_restore_lists_the_first_twenty_changes_of_a_session():
     assert text.count("\n  undone: ") == text.count("\n  not done: ") == 20
     assert "… and 10 more undone\n" in text
     assert "… and 10 more not done (--json names each)\n" in text
+
+
+@pytest.mark.parametrize(("number", "values"), [(1, "1 extracted value"), (2, "2 extracted values")])
+def test_pin_of_an_extracted_entry_names_the_remedy(number, values):
+    """The text says in a sentence how many values are extracted, and how to restore the entry."""
+    text = set_(FieldAnswer("4f", "main/s", value=False, pending=False, extracted=number))
+
+    assert text == (
+        "main/s 4f: pinned\n"
+        f"the entry still has {values}: `brainsurgeon restore 4f` restores the entry"
+    )

@@ -169,8 +169,8 @@ def set_(answer: reports.FieldAnswer) -> str:
     elif answer.reason:
         text += f"; {answer.reason}"
     if answer.extracted:
-        text += f"\n{counted(answer.extracted, 'value')} of the entry still extracted: "
-        text += f"`brainsurgeon restore {safe(answer.entry_id)}` restores them"
+        text += f"\nthe entry still has {counted(answer.extracted, 'extracted value')}: "
+        text += f"`brainsurgeon restore {safe(answer.entry_id)}` restores the entry"
     return text
 
 
