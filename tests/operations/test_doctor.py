@@ -91,7 +91,9 @@ def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):
     findings, code = doctor()
     assert code == 0
     assert {level for level, *_ in findings} == {"ok"}
-    assert matching(findings, "2 placeholders in sessions: 2 with a value, 0 expired")
+    assert matching(
+        findings, "2 placeholders in sessions: 2 with a value, 0 expired, 0 without a record"
+    )
     assert matching(findings, "2 stored values match their digest")
     assert matching(findings, "leases work")
     assert all_files(pruned) == before
@@ -300,6 +302,8 @@ def test_doctor_reports_orphaned_placeholders(pruned, doctor):
     pruned.close()
     (pruned.state / "store.db").unlink()
     check(doctor(), 0, "warning", "2 placeholders are orphans, in 00000003", "state_dir")
+    total = "2 placeholders in sessions: 0 with a value, 0 expired, 2 without a record"
+    check(doctor(), 0, "note", total)
 
 
 def test_doctor_counts_placeholders_of_expired_values(pruned, doctor):
@@ -309,7 +313,9 @@ def test_doctor_counts_placeholders_of_expired_values(pruned, doctor):
         pruned.store.expiry.delete([(row, "for the test")], 0.0)
     findings, code = doctor()
     assert code == 0
-    assert matching(findings, "2 placeholders in sessions: 1 with a value, 1 expired")
+    assert matching(
+        findings, "2 placeholders in sessions: 1 with a value, 1 expired, 0 without a record"
+    )
 
 
 def test_doctor_reports_a_missing_root(pruned, doctor):

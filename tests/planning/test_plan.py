@@ -272,3 +272,12 @@ def test_duplicate_ids_are_found_in_linear_time():
 
     assert ids.twice() == {7, 599_999}
     assert ids._hashes.iterations <= 8
+
+
+def test_summary_of_a_plan_groups_the_digits_of_its_counts():
+    """Large numbers are printed as everywhere else: with a comma after each thousand."""
+    conversation = Conversation()
+    for number in range(1200):
+        conversation.turn(f"{number} " * 300)
+
+    assert plan_of(conversation.bytes()).summary == "1,199 extracted"

@@ -18,7 +18,9 @@ def test_long_restore_lists_the_first_twenty_changes_of_a_session():
     assert "… and 10 more not done (--json names each)\n" in text
 
 
-@pytest.mark.parametrize(("number", "values"), [(1, "1 extracted value"), (2, "2 extracted values")])
+@pytest.mark.parametrize(
+    ("number", "values"), [(1, "1 extracted value"), (2, "2 extracted values")]
+)
 def test_pin_of_an_extracted_entry_names_the_remedy(number, values):
     """The text says in a sentence how many values are extracted, and how to restore the entry."""
     text = set_(FieldAnswer("4f", "main/s", value=False, pending=False, extracted=number))

@@ -227,7 +227,7 @@ class Plan(Struct, frozen=True):
             "of the agent's own calls shortened": shortened,
             f"{noun} set or undone": len(self.fields),
         }
-        parts = [f"{count} {text}" for text, count in counts.items() if count]
+        parts = [f"{count:,} {text}" for text, count in counts.items() if count]
         if self.archives:
             turns = sum(archive.turns for archive in self.archives)
             parts.append(f"{archived_text(len(self.archives), turns)} archived")

@@ -181,7 +181,7 @@ def _roots(settings: RootSettings) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
-    matched = expired = unknown = 0
+    matched = expired = orphans = unknown = 0
     migrated: set[str] = set()
     unwritable: Counter[tuple[str, str]] = Counter()
     roots = settings.root_directories()
@@ -215,15 +215,18 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
                 store.placements.add(seen.session_id, seen.matched)
         matched += len(seen.matched)
         expired += seen.expired
-        unknown += seen.unknown + len(seen.orphans)
+        orphans += len(seen.orphans)
+        unknown += seen.unknown
         if obstacle:
             unwritable[item.agent, obstacle] += 1
         yield from _without_value(item, seen)
     for (agent, why), number in unwritable.items():
         yield Finding("warning", f"{agent}: {counted(number, 'session')} cannot be changed: {why}")
-    lead = counted(matched, "placeholder", "placeholders")
-    level: Level = "note" if unknown else "ok"
-    yield Finding(level, f"{lead} in sessions: {matched - expired} with a value, {expired} expired")
+    yield Finding(
+        "note" if orphans or unknown else "ok",
+        f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
+        f"value, {expired:,} expired, {orphans:,} without a record",
+    )
 
 
 def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Finding]:

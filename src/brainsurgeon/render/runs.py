@@ -160,12 +160,12 @@ def retention(done: reports.RetentionReport) -> str:
     lines = [
         f"{safe(root)}: nothing was deleted: {safe(why)}" for root, why in done.held_back.items()
     ]
-    lines += [f"  {number} {reason}" for reason, number in done.reasons.items()]
+    lines += [f"  {number:,} {reason}" for reason, number in done.reasons.items()]
     if done.values_damaged:
         lines.append(f"{counted(done.values_damaged, 'stored value')} damaged: see `doctor`")
     deleted = f"{'would be ' if done.dry_run else ''}deleted ({bytes_(done.bytes_deleted)})"
     stored = counted(done.values_held, "stored value")
-    return "\n".join([*lines, f"{stored}: {done.values_deleted} {deleted}"])
+    return "\n".join([*lines, f"{stored}: {done.values_deleted:,} {deleted}"])
 
 
 def findings(listed: list[reports.Finding]) -> str:

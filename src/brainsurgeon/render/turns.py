@@ -243,7 +243,8 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
 
 def _amount(word: str, amount: Amount) -> str:
     tool = f" of {safe(amount.tool)}" if amount.tool else ""
-    return f"  {word:9}  {amount.values} {amount.kind}{tool}, {counted(amount.chars, 'character')}"
+    values = f"{amount.values:,} {amount.kind}"
+    return f"  {word:9}  {values}{tool}, {counted(amount.chars, 'character')}"
 
 
 def _percent(share: float) -> str:
@@ -352,7 +353,7 @@ def context(
     lines += turns(context.plan.turns)
     lines.append("and would keep")
     lines += [
-        f"  = {kept.values} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
+        f"  = {kept.values:,} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
         f"({kept.chars:,} characters): {kept.reason}"
         for kept in context.plan.kept
     ]
