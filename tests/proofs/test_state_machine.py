@@ -549,7 +549,7 @@ class Agents(RuleBasedStateMachine):
                 return
             named |= {entry.session for entry in report.sessions if self._is_named(entry)}
         named |= self._titles("e.run_id > ?", runs[0].id if runs else 0)  # as it was due
-        named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # by a run release
+        named |= self._titles("e.blob_id IS NULL AND e.run_id IS NULL")  # its run was deleted
         for session in self.sessions.values():
             title = f"{session.agent}/{session.name.removesuffix('.jsonl')}"
             if title in named or session.source or not self._is_known(session):
@@ -570,9 +570,11 @@ class Agents(RuleBasedStateMachine):
         return session.scanned_at and not (copied and session.scanned_at != self._path(session))
 
     def _titles(self, which, *arguments):
+        """Return the sessions from which values were extracted, and those with the placeholders."""
         return {title for (title,) in self.world.store._connection.execute(
             "SELECT DISTINCT s.agent || '/' || s.name FROM extractions e JOIN sessions s"
-            f" ON s.id = e.session_id WHERE {which}",
+            " ON s.id = e.session_id OR s.id IN (SELECT p.session_id FROM placements p"
+            f" WHERE p.extraction_id = e.id) WHERE {which}",
             arguments,
         )}  # fmt: skip
 
