@@ -39,7 +39,7 @@ def test_history_lists_runs_with_their_totals(cli, entry_id):
     assert "1 extracted" in output
     assert "1 restored, 1 field" in output
     assert "650" in output
-    assert "tokens: saved in the next request of each session" in output
+    assert "tokens: an estimate of how much shorter the next requests" in output
     assert max(map(len, output.splitlines())) <= 80
     assert (first["run_id"], first["command"], first["tokens"]) == (1, "scan", 653)
     assert (second["command"], second["values_restored"]) == ("restore", 1)

@@ -369,8 +369,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it. Parent links to the
-        # preceding entry do not count within a turn, nor between two entries off the active branch.
+        # Maps the hash of an id to the entries (offset, id) that refer to it. A link to the entry
+        # just before is left out within a turn, and between two entries off the active branch.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []

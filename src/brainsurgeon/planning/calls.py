@@ -208,7 +208,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _stable_id(parsed: ParsedLine) -> str:
-    """Return the entry's id, or the digest in a generated one: its line number may be unknown."""
+    """Return the id. A generated id contains a line number, which may be unknown: leave it out."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 

@@ -32,7 +32,8 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # Seconds for which a request to redact waits for its answer while the session does not change.
+    # Seconds for which a request to redact an answer waits until the answer is in the session. If
+    # the session has changed since the request, it does not wait.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
@@ -66,7 +67,7 @@ class Frontier:
         self._since, self._remembers, self._survey = since, remembers, NO_SURVEY
 
     def follow(self, session: Snapshot) -> Iterator[Line]:
-        """Yield the lines. Calls of other methods are about the line yielded last."""
+        """Yield the lines. `judged` and `wait` are about the line yielded last."""
         self._at: tuple[int, int] = (0, 1)
         self._open: tuple[int, int] | None = None
         self._begin: tuple[int, int] | None = None
@@ -96,7 +97,7 @@ class Frontier:
         stays = [part for part, goes in parts if not goes]
         aged = why is None and here.position == OLD and here.restored_at is None
         if not stays or (aged and not any(part.locked for part in stays)):
-            return  # nothing can change: it was judged as old and without protection
+            return  # nothing can change: what stays was judged as old and without protection
         old = replace(here, position=OLD, restored_at=None)
         states = [replace(old, dead=dead) for dead in {None, why, here.dead}]
         later = {part.path: part for part in session.form.parts(

@@ -205,7 +205,7 @@ def runs(listed: Sequence[reports.Run]) -> str:
         for run in listed
     ]  # fmt: skip
     head = ("run", "when", "command", "values", "sessions", "tokens")
-    note = "tokens: saved in the next request of each session, in total (estimate)"
+    note = "tokens: an estimate of how much shorter the next requests of these sessions are"
     return "\n".join([table(head, rows, left=4), note])
 
 

@@ -176,8 +176,9 @@ def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) ->
     """Check whether the plan for the tail is also the plan for the whole file.
 
     The front can affect the plan in two ways. If an entry in the front has the id of an edited
-    entry, nothing is extracted, or the placeholder gets another name. If the agent keeps extracted
-    values in memory, signed thinking in the front may have to be removed, too.
+    entry, a plan for the whole file would not extract from it, or would name the placeholder
+    differently. If the agent keeps extracted values in memory, signed thinking in the front may
+    have to be removed, too.
     """
     session = examined.session
     inspect.check_mount(session)
