@@ -29,3 +29,13 @@ def test_pin_of_an_extracted_entry_names_the_remedy(number, values):
         "main/s 4f: pinned\n"
         f"the entry still has {values}: `brainsurgeon restore 4f` restores the entry"
     )
+
+
+def test_end_of_a_restore_claims_nothing_about_failed_sessions():
+    """After a failure, the last line says that placeholders may be left, else that they are."""
+    waits = SessionRestore("main/w", "pending", reason="a turn is open")
+    failed = SessionRestore("main/f", "failed", reason="Permission denied")
+
+    assert "; placeholders are left in 1 session, 1 of" in restored_all([waits])
+    assert restored_all([failed]).endswith("; placeholders may be left in 1 session")
+    assert "; placeholders may be left in 2 sessions, 1 of" in restored_all([failed, waits])

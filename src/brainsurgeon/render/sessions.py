@@ -118,10 +118,12 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
     unfinished = sum(session.unfinished for session in done)
     end = "no placeholder is left"
     if unfinished:
+        # A failed session may be unreadable, or already changed if only the store failed.
+        are = "may be" if any(session.state == "failed" for session in done) else "are"
         pending = sum(session.state == "pending" for session in done)
         advice = "" if waited else ": add --wait"
         waits = f", {pending} of them not idle{advice}" if pending else ""
-        end = f"placeholders are left in {counted(unfinished, 'session')}{waits}"
+        end = f"placeholders {are} left in {counted(unfinished, 'session')}{waits}"
     return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
 
