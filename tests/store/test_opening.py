@@ -182,6 +182,15 @@ def test_state_directory_that_cannot_be_created_is_an_error(tmp_path):
         tmp_path.chmod(0o700)
 
 
+def test_unwritable_lock_file_is_named(directory):
+    """If the directory is writable but its file of locks is not, the error names the file."""
+    locks = os.path.join(directory, "locks")
+    os.makedirs(locks, 0o700)
+
+    with pytest.raises(StoreUnusableError, match=f"^{locks} cannot be written: Is a directory"):
+        open_store(directory)
+
+
 @pytest.mark.parametrize("name", ["store.db", "locks"])
 def test_symlink_in_place_of_a_store_file_is_not_followed(directory, tmp_path, name):
     """A symlink in place of the database or the locks creates nothing at its target."""

@@ -275,12 +275,14 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
 def open_locks(directory: str, name: str) -> int:
     make_directory(directory)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    path = os.path.join(directory, name)
     try:
-        return os.open(os.path.join(directory, name), flags, 0o600)
+        return os.open(path, flags, 0o600)
     except OSError as error:
+        unwritable = path if os.path.lexists(path) else directory
         raise StoreUnusableError(
-            f"{directory}: the state directory cannot be written: {error.strerror}; nothing was "
-            "touched. Make it writable for this user, or set state_dir"
+            f"{unwritable} cannot be written: {error.strerror}; nothing was touched. Make it "
+            "writable for this user, or set state_dir"
         ) from error
 
 
