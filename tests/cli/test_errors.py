@@ -380,7 +380,8 @@ def test_scan_refuses_an_unwritable_state_directory(shared_world, conversation, 
 
 
 @pytest.mark.parametrize(
-    "place", ["the state directory", "its parent", "the store", "a session", "a root"]
+    "place",
+    ["the state directory", "its parent", "the store", "a session", "a root", "a directory"],
 )
 def test_doctor_reports_missing_permissions(shared_world, conversation, place):
     """A place that this user may not write, create, open or read is an error and exits non-zero."""
@@ -400,6 +401,8 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
         shut, mode = path, 0o000
     elif place == "a root":
         shut = world.root
+    elif place == "a directory":
+        shut = world.directory
     call = program_for(world)
     give_away(world)
     shut.chmod(mode)
@@ -410,8 +413,10 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
         "the state directory": f"error    {world.state} cannot be written by this user",
         "its parent": f"error    {world.state} cannot be made: {shut} cannot be written",
         "the store": "this user may not open it (Permission denied); it was left as it is",
-        "a session": f"error    {path}: Permission denied",
+        "a session": f"error    {path}: Permission denied\n         run as the user that owns it; "
+        "if you do, chmod u+rwX it\n",
         "a root": "Permission denied\n         run as the user that owns it",
+        "a directory": f"error    main: 1 session cannot be changed (s): {shut} cannot be written",
     }
 
     assert expected[place] in output
@@ -563,7 +568,7 @@ def test_commands_report_a_read_only_root(shared_world, conversation):
     output = (scan.stdout + scan.stderr).decode()
 
     assert scan.returncode == 1
-    assert "main/t: failed, " in output
+    assert f"main/t: failed, {world.directory}: " in output
     assert (path.read_bytes(), other.read_bytes()) == (pruned, conversation.bytes())
     assert world.leftovers() == []
     assert show.stdout == b"x" * 2000

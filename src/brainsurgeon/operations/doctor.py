@@ -4,8 +4,8 @@ import errno
 import os
 import shutil
 import stat
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -42,10 +42,11 @@ _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true`
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
 _LOST = "an older backup may have them (store restore FILE); otherwise they cannot be restored"
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
-_OWNER = "run as the user that owns it"
+_OWNER = "run as the user that owns it; if you do, chmod u+rwX it"
+_REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
 _PROGRAM = "correct the key, or make the program executable for this user"
-_MOST_ORPHANS = 5  # listed for a session
+_MOST = 5  # orphans listed for a session, or sessions listed for a reason
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
@@ -183,7 +184,7 @@ def _roots(settings: RootSettings) -> Iterator[Finding]:
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
     matched = expired = orphans = unknown = 0
     migrated: set[str] = set()
-    unwritable: Counter[tuple[str, str]] = Counter()
+    unwritable = defaultdict[tuple[Level, str, str], list[str]](list)
     roots = settings.root_directories()
     hidden = out_of_sight(roots)
     yield from _databases(settings)
@@ -205,6 +206,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
                 seen = placeholders_of(settings, store, session)
                 mounted = isinstance(session, OpenSession) and session.mounted
                 obstacle = session.obstacle or mounted
+                closed = None if item.in_database else database.why_not_writable(item.directory)
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
             continue  # it was removed, is being written, or is no session
         except OSError as error:
@@ -217,11 +219,13 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         expired += seen.expired
         orphans += len(seen.orphans)
         unknown += seen.unknown
-        if obstacle:
-            unwritable[item.agent, obstacle] += 1
+        if why := obstacle or closed:
+            unwritable["warning" if obstacle else "error", item.agent, why].append(item.session)
         yield from _without_value(item, seen)
-    for (agent, why), number in unwritable.items():
-        yield Finding("warning", f"{agent}: {counted(number, 'session')} cannot be changed: {why}")
+    for (level, agent, why), names in unwritable.items():
+        number = counted(len(names), "session")
+        what = f"{agent}: {number} cannot be changed ({_some(names)}): {why}"
+        yield Finding(level, what, _REMEDY)
     yield Finding(
         "note" if orphans or unknown else "ok",
         f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
@@ -237,10 +241,12 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
         yield Finding("warning", f"{file.title}: {texts}, unknown to the store",
                       "typed or pasted texts are harmless")  # fmt: skip
     if orphans := seen.orphans:
-        names = ", ".join(orphans[:_MOST_ORPHANS])
-        more = " …" if len(orphans) > _MOST_ORPHANS else ""
         number = counted(len(orphans), "placeholder is an orphan", "placeholders are orphans")
-        yield Finding("warning", f"{file.title}: {number}, in {names}{more}", ADVICE)
+        yield Finding("warning", f"{file.title}: {number}, in {_some(orphans)}", ADVICE)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST]) + (" …" if len(names) > _MOST else "")
 
 
 def _no_session(item: SessionFile | Unreadable, store: Store) -> Iterator[Finding]:

@@ -246,7 +246,10 @@ def prepare(
     session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
 ) -> Successor:
     """Write the spliced content to a new file beside the session. The caller closes the result."""
-    new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
+    try:
+        new = os.open(temporary, _TEMPORARY, 0o600, dir_fd=session.directory)
+    except OSError as error:
+        raise OSError(error.errno, f"{session.file.directory}: {error.strerror}") from error
     try:
         replaced, new_end = fill(session, new, splices)
         old_end = retire.end_of(session.descriptor, session.fingerprint.size)
