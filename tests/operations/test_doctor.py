@@ -331,6 +331,13 @@ def test_doctor_reports_an_empty_root_as_status_does(pruned, doctor):
     check(doctor(), 1, "error", f"{pruned.root}: the directory is empty: is its disk mounted")
 
 
+def test_doctor_only_notes_an_empty_root_that_never_had_a_session(world, doctor):
+    """Before the agent's first session, an empty root is no error."""
+    world.root.rename(world.base / "elsewhere")
+    world.root.mkdir()
+    check(doctor(), 0, "note", f"{world.root}: the directory is empty: is its disk mounted")
+
+
 def test_doctor_warns_of_a_root_without_leases(pruned, doctor, monkeypatch):
     """If the kernel grants no lease there, the advice is `exclusive = true`."""
 

@@ -70,14 +70,14 @@ def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Fi
         ))  # fmt: skip
     if store.exists:
         if damage := store.damage():  # repairs and checks of placeholders need a sound store
-            return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings)]
+            return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings, None)]
         if repair:
             findings += [
                 Finding("note", f"recovered {rewrite.path}: {rewrite.what}")
                 for rewrite in recover.recover(store)
             ]
         findings += _store(store)
-    findings += _roots(settings)
+    findings += _roots(settings, store)
     findings += _sessions(settings, store, repair=repair)
     return findings
 
@@ -156,12 +156,13 @@ def _store(store: Store) -> Iterator[Finding]:
             yield Finding("warning", f"{rewrite.path}: a rewrite is unfinished", _UNFINISHED)
 
 
-def _roots(settings: RootSettings) -> Iterator[Finding]:
+def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
     doubts = {doubt.root: doubt.why for doubt in doubtful_roots(settings)}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         if (why := doubts.get(path)) in (EMPTY, LINKED):
-            yield Finding("error", f"{path}: {why}")
+            is_new = why == EMPTY and store and not store.sessions.any_at_or_below(path)
+            yield Finding("note" if is_new else "error", f"{path}: {why}")
             continue
         try:
             unproven = leases.unproven_at(path)
