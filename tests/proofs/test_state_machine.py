@@ -783,9 +783,9 @@ class Agents(RuleBasedStateMachine):
         """
         rows = self.world.store._connection.execute(
             "SELECT e.entry_id, e.anchor, s.identity FROM extractions e JOIN sessions s"
-            " ON s.id = e.session_id WHERE e.name = ? AND e.replacement IS NULL"
-            " AND e.blob_id IS NOT NULL",
-            (id_named(text),),
+            " ON s.id = e.session_id WHERE e.blob_id IS NOT NULL"
+            " AND (e.name = ? AND e.replacement IS NULL OR e.replacement = ?)",  # or an archive
+            (id_named(text), json.dumps(text)),
         ).fetchall()
         return rows and all(
             entry != ident and anchor is None and own != session.lines[0]["id"]
