@@ -168,12 +168,12 @@ class Chain:
         return {
             node.offset: BEFORE_COMPACTION if node.offset < self._boundary else OFF_BRANCH
             for node in self._lines
-            # A line of progress beside the live branch need not be on an abandoned one.
+            # Lines of progress may belong to the live branch although they are not on it.
             if node.offset not in live and (node.offset < self._boundary or node.kind != "progress")
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
-        """Return the offsets of the newest lines, with the number of messages after each.
+        """Return the offsets of the newest lines, and their positions: 0 for the last message.
 
         Progress lines are left out: no request contains them. The lines of one API message count as
         one message. A call has the position of its result, so that both are kept or neither.

@@ -121,7 +121,7 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 class Sightings(Struct, frozen=True):
     here: tuple[int, ...] = ()  # extractions (ids) whose placeholders are in the file
     gone: tuple[int, ...] = ()  # extractions whose placeholders disappeared; their entries exist
-    missing: tuple[int, ...] = ()  # extractions whose entries disappeared or are unsure
+    missing: tuple[int, ...] = ()  # extractions whose entries were not found for certain
     foreign: tuple[str, ...] = ()  # placeholders without a record
     tokens: int = 0  # saved in each request by the extractions `here`
 
@@ -132,7 +132,7 @@ class Handled(Struct, frozen=True):
     unanswered: tuple[int, ...] = ()  # requests to redact an answer that was not found in time
     restored: tuple[str, ...] = ()  # entries to record as restored
     missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and the reasons
-    unfit: tuple[str, ...] = ()  # entries whose signed thinking would be invalid, or stays
+    unfit: tuple[str, ...] = ()  # entries whose signed thinking could not be made valid
     # Entries that keep a placeholder although all values were to be restored, and the reasons.
     left: tuple[tuple[str, str], ...] = ()
     fields_gone: tuple[int, ...] = ()  # ids of records whose field was already gone

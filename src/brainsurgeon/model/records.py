@@ -283,5 +283,5 @@ class Held(Struct, frozen=True):
     unplaced_at: float | None = None  # since when no session has the placeholder
     # The next two are None if no session is recorded to have the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # when such a session was last found missing or without it
+    missed_at: float | None = None  # when a run first missed the last of them
     unseen: bool = False  # the run could not check whether each of the sessions still exists

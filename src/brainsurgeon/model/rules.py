@@ -34,7 +34,7 @@ class ValueRules(Struct, frozen=True):
     giant: int = 0  # if not 0: results with more characters are extracted at any position
     max_messages: int = 0  # if not 0: values before the newest N are extracted at any length
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
-    superseded: bool = False  # extract superseded values, except in the last messages (at most 2)
+    superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)

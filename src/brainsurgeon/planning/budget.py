@@ -143,7 +143,7 @@ def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
 # Relief aims this far below the threshold (as a share of the window), so that it lasts.
 BELOW = 0.15
 SHORTEST = 200  # from step 1 on, values of more characters are extracted
-KEPT_TURNS = 2  # the key `keep_turns` in step 3, if it is larger
+KEPT_TURNS = 2  # step 3 lowers the key `keep_turns` to this number
 # A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1
 # Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6

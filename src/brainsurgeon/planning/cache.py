@@ -58,7 +58,7 @@ class Usage:
         self._calls.append(0)
 
     def forget(self) -> None:
-        """Forget the calls so far: the next request shares no prefix with them."""
+        """Forget what is cached: the next request shares no prefix with the last call."""
         self._last, self._cached = None, False
 
     def is_same_model(self, call: ModelCall) -> bool:
@@ -93,9 +93,6 @@ def read(
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
-    # A call that writes to the cache, and either reads nothing from it or follows a call to another
-    # model, found nothing in it. After a call its prompt is in the cache. But if a value of the
-    # prompt was extracted later, what the call wrote to the cache no longer matches.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {
@@ -116,10 +113,10 @@ def read(
         in_front = parsed.offset + len(parsed.raw) <= start
         if call is not None:
             if call.tokens and call.written and not (call.cached and usage.is_same_model(call)):
-                uncached = front
+                uncached = front  # the call found nothing in the cache
             newer = call.at is None or call.at > changed or not call.written
             if call.tokens and in_front and newer:
-                uncached = 0
+                uncached = 0  # the call's prompt is in the cache now
             usage.called(call)
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:

@@ -38,7 +38,7 @@ _place = attrgetter("before")
 # Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
 # samples, it is 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
-_CALLS = 8  # with fewer calls, prompt growth that no entry explains is not estimated
+_CALLS = 8  # with fewer measured growths, growth that no entry explains is not estimated
 
 
 class Prompted(Struct, frozen=True):
@@ -216,7 +216,7 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
             if taken:
                 first = min(value.before for value in taken)
                 broken = first - gone.in_front(first)
-            # If a call read nothing behind the change, it would have read more without the change.
+            # If a call read only what is in front of the change from the cache, the change was why.
             if raw and _is_warm(raw, event) and event.cached <= broken:
                 cached = max(cached, raw.tokens if taken else raw.cached)
             else:

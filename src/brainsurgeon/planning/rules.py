@@ -12,7 +12,7 @@ from brainsurgeon.model.text import parse_time
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
 # Why relief keeps a value or turn that one of its steps could take.
-FITS = "the session fits without it"
+FITS = "the session fits although it stays"
 
 
 class EntryState(Struct, frozen=True):

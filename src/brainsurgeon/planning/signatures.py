@@ -189,7 +189,7 @@ class Gatherer:
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
         # A signature is valid if all values before it are as they were when it was made. This is
-        # certain if none of them stays extracted, and none was extracted before `extracted_at`.
+        # certain if none of them stays extracted, and none was extracted before the thinking was.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []

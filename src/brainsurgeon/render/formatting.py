@@ -22,7 +22,7 @@ WIDTH = 80
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
-# Keys whose values are not converted: texts of sessions, and numbers by key path or by reason.
+# Keys whose values are not converted: texts of sessions; objects that map key paths or reasons.
 _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 

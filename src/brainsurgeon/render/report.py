@@ -265,7 +265,7 @@ def _largest(report: Report) -> tuple[str, str]:
         return "", _NO_SESSIONS
     top = max(page.about.size + page.about.saved for page in pages)
     names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
-    return "The column “Next scan” shows the size of the values that a scan would extract now.", (
+    return "The column “Next scan” shows by how much a scan would shrink the session now.", (
         legend(("main", "stays"), ("next", "the next scan extracts"), ("soft", "saved already"))
         + _table(names, [_large(page, top) for page in pages])
     )

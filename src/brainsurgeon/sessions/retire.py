@@ -181,7 +181,7 @@ def retire(
             os.close(old)
     if merge.exchanged_back:
         pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
-        # `named_in_use`: the names stay now, since only the named file has the lines of both.
+        # `named_in_use`: the names stay now. The named file has, or gets, the lines of both.
         merge.moved += retire(pair, deadline=deadline, named_in_use=True, sync=sync)
     return merge.moved
 

@@ -20,7 +20,7 @@ _BATCH = 100
 # Seconds to wait until no rewrite is in progress, and until a store in use can be read. SQLite
 # tries only ten times a second, and may often miss the gaps between other processes' commits.
 _PATIENCE = 60.0
-# Names of brainsurgeon's files in a state directory. A user's own backup may be there, too.
+# Names of the store's files in a state directory. `init.json` and backups may be there, too.
 _OWN = re.compile(
     r"store\.db(\.new|\.(replaced|damaged)-[0-9TZ-]+)?(-journal|-wal|-shm)?"
     r"|locks|daemon\.lock|last_run|report\.html"
@@ -81,7 +81,7 @@ def copy_backup(source: str, path: str) -> int:
 
 
 def _code(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", str(error))  # errors of the module have no code
+    return getattr(error, "sqlite_errorname", str(error))  # Python's own errors have none
 
 
 def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[None]) -> None:
@@ -212,7 +212,7 @@ def put_in_place(directory: str, fresh: str, suffix: str) -> str | None:
 
 
 def remove(directory: str) -> list[str]:
-    """Remove our files from a state directory that is not in use; return the names of others."""
+    """Remove the store's files from a directory not in use. Return the names of the rest."""
     _remove_staged(directory)
     with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):

@@ -114,7 +114,8 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
     Raises StoreFullError without room for a copy, BusyError if another process is writing, and
-    StoreUnusableError if the disk fails, no value can be read, or the database has another version.
+    StoreUnusableError if the disk fails, the database has another version, or its schema is damaged
+    and no value can be read.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
