@@ -15,11 +15,11 @@ empty store if there is none. `recover` finishes or undoes rewrites that a crash
 `recover` before every function that writes. Sessions and entries are named as on the command line.
 No function prints or logs.
 
-Most results are classes of `reports`. Errors are classes of `errors`, based on BrainsurgeonError. An
-error has the `exit_code` of the command line, and `facts()` to act on. The docstrings of the
-classes say when they are raised: ConfigError, UsageError, NotFoundError (with NoSuchKeyError and GoneError),
-AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError, FailedError,
-StoreUnusableError (with StoreDamagedError and DamagedError), StoreFullError.
+Most results are classes of `reports`. Errors are classes of `errors`, based on BrainsurgeonError:
+each error has the `exit_code` of the command line, and `facts()` to act on. The docstrings of these
+classes say when they are raised: ConfigError, UsageError, NotFoundError (with NoSuchKeyError and
+GoneError), AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError,
+FailedError, StoreUnusableError (with StoreDamagedError and DamagedError), StoreFullError.
 
 Times are seconds since 1970 in UTC (in tombstones: ISO 8601). Sizes named `size` or `bytes` are
 bytes, `chars` characters.
