@@ -516,6 +516,49 @@ def test_purge_refuses_while_a_disk_is_not_mounted(world, pruned, path, former, 
     assert entry_text(path, pruned) != placeholder
 
 
+def test_purge_counts_the_sessions_of_an_emptied_root_as_gone(world, pruned):
+    """An empty root that is the same directory as before is no mount point of a missing disk."""
+    retention(world.settings(), world.store, clock=world.clock)
+    for directory in world.root.iterdir():
+        shutil.rmtree(directory)
+
+    assert [outcome.state for outcome in world.restore_all()] == ["gone"]
+    world.close()
+    assert store_care.purge(world.settings()).removed
+
+
+def test_known_sessions_prove_a_copied_former_root(world, pruned, path):
+    """Sessions that are missing in a copy of a former root are gone if others are there."""
+    scan_second_session(world)
+    retention(world.settings(), world.store, clock=world.clock)
+    (world.base / "other").mkdir()
+    path.unlink()
+    shutil.copytree(world.root, world.base / "copy")
+    world.root.rename(world.base / "away")
+    (world.base / "copy").rename(world.root)
+    outcomes = world.restore_all(roots=[{"path": str(world.base / "other")}])
+
+    assert {one.session: one.state for one in outcomes} == {"main/s": "gone", "main/t": "restored"}
+
+
+def test_a_session_that_left_a_root_does_not_prove_it(world, pruned):
+    """Purge refuses while a disk is not mounted, even if one of its sessions was moved before."""
+    scan_second_session(world)
+    retention(world.settings(), world.store, clock=world.clock)
+    other = world.base / "other"
+    moved = other / "main" / "sessions"
+    moved.mkdir(parents=True)
+    (world.directory / "t.jsonl").rename(moved / "t.jsonl")
+    world.root.rename(world.base / "disk")
+    world.directory.mkdir(parents=True)
+    roots = [{"path": str(world.root)}, {"path": str(other)}]
+    world.close()
+    refused = store_care.purge(world.settings(roots=roots))
+
+    assert not refused.removed
+    assert "main/s" in [left.session for left in refused.placeholders if not left.sure]
+
+
 def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, path):
     """Placeholders in a session that its agent renamed count, so the store stays."""
     world.close()

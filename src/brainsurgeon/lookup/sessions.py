@@ -173,7 +173,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     sessions = [session_of(file) for file in files]
     seen = {session.record.id for session in sessions if session.record}
     file_ids = {file.fingerprint.file_id for file in files}
-    doubt = cache(lambda root: _doubt(store, root, seen))
+    missing = []
     for record in records:
         if record.id in seen:
             continue
@@ -183,21 +183,24 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
         if isinstance(file, SessionFile):
             sessions.append(session_of(file))
         else:
-            path = f"{record.path}/"
-            above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
-            why = next((f"{problem.path}: {problem.why}" for problem in above), doubt(record.root))
-            sessions.append(Session(record.title, record.path, None, record, unseen=why))
+            missing.append(record)
+    doubt = cache(lambda root: _doubt(store, root, sessions))
+    for record in missing:
+        path = f"{record.path}/"
+        above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
+        why = next((f"{problem.path}: {problem.why}" for problem in above), doubt(record.root))
+        sessions.append(Session(record.title, record.path, None, record, unseen=why))
     return Walk(tuple(sessions), tuple(problems))
 
 
-def _doubt(store: Store, root: str, seen: set[int]) -> str:
+def _doubt(store: Store, root: str, found: Iterable[Session]) -> str:
+    before = (store.facts.get("retention") or {}).get("roots", {}).get(path_text(root), [])
+    top = os.path.realpath(root)
+    ids = (item.record.id for item in found if item.record and item.file and item.file.root == top)
     with suppress(OSError), os.scandir(root) as items:
-        if not any(True for _ in items):
-            return f"{root}: {EMPTY}"
-        before = (store.facts.get("retention") or {}).get("roots", {}).get(path_text(root))
-        found = (row.id for row in store.sessions.all() if row.id in seen and row.root == root)
-        if before and not root_identity(root, before, found):
-            return f"{root}: {REPLACED}"
+        is_empty = next(items, None) is None
+        if (before or is_empty) and not root_identity(root, before, ids):
+            return f"{root}: {EMPTY if is_empty else REPLACED}"
     return ""
 
 
