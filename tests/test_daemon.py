@@ -871,9 +871,14 @@ def test_a_daemon_that_finds_its_store_damaged_ends(world, monkeypatch, conversa
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("code", ["SQLITE_BUSY", "SQLITE_FULL"])
+@pytest.mark.parametrize(
+    "code", ["SQLITE_BUSY", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_IOERR_FSYNC"]
+)
 def test_a_daemon_with_a_busy_or_full_store_continues(world, monkeypatch, code):
-    """The failure is logged with the path of the store, and the next run tries again."""
+    """The failure is logged with the path of the store, and the next run tries again.
+
+    On a full disk, SQLite may also be unable to create its journal, or to sync a file.
+    """
 
     def fail(*_, **__):
         error = sqlite3.OperationalError()

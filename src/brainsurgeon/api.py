@@ -19,7 +19,8 @@ Most results are classes of `reports`. Errors are classes of `errors`, based on 
 each error has the `exit_code` of the command line, and `facts()` to act on. The docstrings of these
 classes say when they are raised: ConfigError, UsageError, NotFoundError (with NoSuchKeyError and
 GoneError), AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError,
-FailedError, StoreUnusableError (with StoreDamagedError and DamagedError), StoreFullError.
+FailedError, StoreUnusableError (with StoreDamagedError, StoreAccessError and DamagedError),
+StoreFullError.
 
 Times are seconds since 1970 in UTC (in tombstones: ISO 8601). Sizes named `size` or `bytes` are
 bytes, `chars` characters.

@@ -24,7 +24,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
 from brainsurgeon.config import RootSettings, Settings
-from brainsurgeon.errors import BrainsurgeonError, ConfigError, StoppedError, StoreUnusableError
+from brainsurgeon.errors import (
+    BrainsurgeonError,
+    ConfigError,
+    StoppedError,
+    StoreAccessError,
+    StoreUnusableError,
+)
 from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
@@ -216,10 +222,10 @@ class _Daemon:
             self._log.error("retention_failed", module="daemon", reason=self._reason(error))
 
     def _reason(self, error: Exception) -> str:
-        """Explain the error of a job. End the daemon if the store is unusable."""
+        """Explain the error of a job. End the daemon if the store is gone, damaged or too new."""
         if isinstance(error, DatabaseError):
             error = explain(error, self._store.directory)
-        if isinstance(error, StoreUnusableError):
+        if isinstance(error, StoreUnusableError) and not isinstance(error, StoreAccessError):
             self._store_error = error
             self._stop.set()  # no other job may begin
             os.kill(os.getpid(), signal.SIGTERM)  # ends the main thread, which waits for signals

@@ -124,6 +124,10 @@ class StoreDamagedError(StoreUnusableError):
     """The database of the store is damaged. Its readable values can be saved into a new one."""
 
 
+class StoreAccessError(StoreUnusableError):
+    """The store cannot be opened, read or written now. Its disk may fail, or have no free inode."""
+
+
 class DamagedError(StoreUnusableError):
     """A stored value is missing or does not match its digest, so it is not returned."""
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from brainsurgeon.errors import (
     BrainsurgeonError,
     BusyError,
+    StoreAccessError,
     StoreDamagedError,
     StoreFullError,
     StoreUnusableError,
@@ -258,12 +259,12 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
         refused = os.path.lexists(path) and not _has_access(path, os.R_OK | os.W_OK)
         why = "this user may not open it (Permission denied)" if refused else code
-        return StoreUnusableError(
+        return StoreAccessError(
             f"{path} cannot be opened or written: {why}; it was left as it is. Run as the user "
             "that it belongs to, and make it writable for that user"
         )
     if code.startswith("SQLITE_IOERR"):
-        return StoreUnusableError(
+        return StoreAccessError(
             f"{path}: the disk fails ({code}); the next command completes or undoes an "
             "interrupted rewrite. Check the disk first, then run `brainsurgeon doctor`"
         )
