@@ -356,6 +356,20 @@ def test_restore_wait_lasts_until_the_turn_ends(world, conversation, pruned, pat
     assert path.read_bytes().endswith(dump(conversation.lines[-1]))
 
 
+def test_request_after_a_wait_in_vain_lasts_as_long_as_any(
+    world, clock, monkeypatch, conversation, pruned, path
+):
+    """If the session stays busy during `--wait`, a later scan restores the value, as announced."""
+    open_turn(path, conversation, clock)
+    monkeypatch.setattr(time, "sleep", lambda _: setattr(clock, "now", clock.now + 60))
+    answer = world.restore(pruned, wait=True)
+    close_turn(path, conversation, clock)
+    world.scan()
+
+    assert answer.pending
+    assert entry_text(path, pruned) == "x" * 2000
+
+
 # --- naming --------------------------------------------------------------------------------------
 
 

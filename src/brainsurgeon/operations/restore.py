@@ -133,9 +133,10 @@ def restore(
             if clock() < deadline:
                 time.sleep(_TRY_AGAIN)
                 continue
+            until = clock() + _patience(settings)  # a wait takes as long as a request lasts
             with store.transaction():
                 for request in requests:
-                    store.requests.add(request)
+                    store.requests.add(replace(request, asked_at=clock(), lapses_at=until))
             return replace(
                 answer, pending=True, why_pending=str(why), redaction=redaction,
                 restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
