@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon import store as room
-from brainsurgeon.errors import StoreUnusableError
+from brainsurgeon.errors import StoreFullError, StoreUnusableError
 from brainsurgeon.store import database, open_store
 from brainsurgeon.store.schema import SCHEMA, VERSION
 from building.processes import OtherProcess
@@ -374,3 +374,13 @@ def test_a_disk_that_fails_does_not_make_the_store_damaged(tmp_path):
         os.close(directory)
         with pytest.raises(StoreUnusableError, match="the disk fails"):
             opened.damage()
+
+
+@pytest.mark.parametrize("code", ["SQLITE_CANTOPEN", "SQLITE_IOERR_FSYNC"])
+def test_error_of_a_disk_without_room_says_that_the_disk_is_full(directory, monkeypatch, code):
+    """Without a free inode, SQLite cannot create its journal. Some full disks fail at a sync."""
+    error = sqlite3.OperationalError()
+    error.sqlite_errorname = code
+    monkeypatch.setattr(database, "free", lambda _: 0)
+
+    assert isinstance(database.explain(error, directory), StoreFullError)

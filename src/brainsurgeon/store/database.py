@@ -252,7 +252,8 @@ def translated(directory: str) -> Iterator[None]:
 def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     path = database_path(directory)
     code = getattr(error, "sqlite_errorname", "")
-    if code.startswith("SQLITE_FULL"):
+    no_room = code.startswith(("SQLITE_CANTOPEN", "SQLITE_IOERR")) and free(directory) == 0
+    if no_room or code.startswith("SQLITE_FULL"):  # it could create no journal, or sync no file
         return StoreFullError(f"{path}: the disk is full; make room and run again")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path}: another process is writing to the store; try again")
