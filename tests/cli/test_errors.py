@@ -423,6 +423,23 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
     assert result.returncode == (7 if place == "the store" else 1)
 
 
+def test_doctor_accepts_an_unwritable_directory_that_is_excluded(shared_world, conversation):
+    """The doctor's advice to exclude sessions that cannot be changed ends its error."""
+    world = shared_world
+    conversation.turn()
+    world.put("s.jsonl", conversation.bytes())
+    world.scan(min_session_bytes=10**9)
+    world.close()
+    call = program_for(world, exclude=[f"{world.directory}/*"])
+    give_away(world)
+    world.directory.chmod(0o500)
+    result = call("doctor", ordinary=True)
+    world.directory.chmod(0o700)
+
+    assert b"cannot be changed" not in result.stdout
+    assert result.returncode == 0
+
+
 # Only root may mount, and nothing else makes a disk that is really full.
 needs_mount = pytest.mark.skipif(not ROOT, reason="mounting a small file system takes root")
 

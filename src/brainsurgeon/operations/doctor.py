@@ -22,7 +22,7 @@ from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import LINKED, describe_databases, doubtful_roots
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import examine_open, plan_of_everything
+from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
 from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
@@ -220,7 +220,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         expired += seen.expired
         orphans += len(seen.orphans)
         unknown += seen.unknown
-        if why := obstacle or closed:
+        if (why := obstacle or closed) and not excluded(item, settings, asked=True):
             unwritable["warning" if obstacle else "error", item.agent, why].append(item.session)
         yield from _without_value(item, seen)
     for (level, agent, why), names in unwritable.items():
