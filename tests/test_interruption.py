@@ -237,6 +237,10 @@ def test_interrupted_scan_reports_the_sessions_it_changed(world, interrupted_sca
 
     assert (code, json.loads(text)["stopped"]) == (130, True)
 
+    code, text = interrupted_scan(lambda: True, "--dry-run")
+
+    assert (code, text.splitlines()[-1]) == (130, "interrupted")
+
 
 def test_interrupted_scan_without_changes_prints_nothing(world, interrupted_scan):
     """If Ctrl-C comes before a session is changed, a scan without a terminal prints nothing."""

@@ -71,7 +71,7 @@ def report(
         yield reports.DISABLED
     yield from [summary(done), *homes(done.homes)]
     if done.stopped:
-        yield "interrupted; the next scan continues"
+        yield "interrupted" + ("" if done.dry_run else "; the next scan continues")
 
 
 def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
