@@ -285,6 +285,23 @@ def test_damaged_store_is_reported_and_repaired(world, cli, tmp_path):
     assert "x" * 2000 in shown(cli("show", ident))
 
 
+@row("the log has `daemon_failed`")
+def test_daemon_that_failed_names_the_cause(world, cli):
+    """Its log names the cause. Once that is removed, `status` says that no daemon runs."""
+    check_advice("the log has `daemon_failed`", "`systemctl --user start brainsurgeon`")
+    write_idle_session(world)
+    shown(cli("scan", "--once"))
+    world.close()
+    store, sound = world.state / "store.db", world.base / "sound.db"
+    store.rename(sound)
+    store.write_bytes(b"\xff" * PAGE)
+    output = shown(cli("run"), 7)
+    assert "daemon_failed" in output
+    assert f"{store} is unusable" in output
+    sound.rename(store)
+    assert "not running" in shown(cli("status"))
+
+
 @row("exit code 6")
 def test_command_on_a_held_store_exits_with_6(world, cli, tmp_path):
     """After the store is released, the same command succeeds."""
