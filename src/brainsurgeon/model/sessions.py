@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -12,6 +12,7 @@ from brainsurgeon.model.entries import OLD
 
 
 class Fingerprint(Struct, frozen=True):
+    HASHED: ClassVar[int] = 2**60 - 1  # bits of a hash to keep: more would take 16 bytes a file
     device: int
     inode: int
     size: int
@@ -23,10 +24,6 @@ class Fingerprint(Struct, frozen=True):
         return cls(
             status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         )
-
-    @staticmethod
-    def hash_of(values: tuple[int, ...]) -> int:
-        return hash(values) & 0xFFFFFFFFFFFFFFF  # an int of more than 60 bits takes 16 more bytes
 
     @property
     def file_id(self) -> tuple[int, int]:

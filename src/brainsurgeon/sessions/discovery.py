@@ -179,6 +179,7 @@ class _Walk(Struct, frozen=True):
         if self.memory is None or not rows:
             return listed
         rules, now, walked, skipped, rest = self.memory.rules, self.memory.now, self.walked, [], []
+        bits = Fingerprint.HASHED
         for name in listed:
             row = rows.get(name)
             if row and row[2][0] == rules and (row[1] is None or row[1] > now):
@@ -186,7 +187,7 @@ class _Walk(Struct, frozen=True):
                     seen = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 except OSError:
                     seen = None
-                if seen and row[0] == Fingerprint.hash_of((
+                if seen and row[0] == bits & hash((
                     seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
                 )):  # fmt: skip
                     if seen.st_nlink > 1:

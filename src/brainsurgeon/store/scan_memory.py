@@ -147,7 +147,7 @@ class FileMemory:
         below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
         tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
-        seen = Fingerprint.hash_of(astuple(mark))
+        seen = hash(astuple(mark)) & mark.HASHED
         same = row is not None and row[0] == seen and row[2].rules == self.rules
         if same and all(self._is_unchanged(one, row, now) for one, row in inside.items()):
             self._skipped_names |= {at: [*rows] for at, rows in tables.items()}

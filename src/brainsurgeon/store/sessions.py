@@ -302,7 +302,7 @@ class FileStates(Table):
     ) -> None:
         directory, _, name = path.rpartition("/")
         judged = Judged(None if outcome in _NOT_SKIPPED else rules, rules, outcome)
-        row = Fingerprint.hash_of(mark), due_at, self._judged.setdefault(judged, judged)
+        row = hash(mark) & Fingerprint.HASHED, due_at, self._judged.setdefault(judged, judged)
         self.directories.setdefault(directory, {})[name] = row
 
     def drop(self) -> None:
