@@ -17,8 +17,7 @@ from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
-# The module of each command but `store`. If the first word is one of these, only its module is
-# imported.
+# The module of each command but `store`. Only the module of the given command is imported.
 COMMANDS = {
     "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
     "archive": "change", "sessions": "show", "estimate": "show", "show": "show",
@@ -32,8 +31,7 @@ HEADINGS = {
     "init": "Setting up",
     "relieve": "When something is wrong",
 }
-# Former names of commands and their replacements. A name whose replacement contains a word in
-# capitals is refused. The others still work. All but `unpin` print a notice.
+# Former names of commands. They still work, unless the replacement has a word in capitals.
 RENAMED = {
     "archives": "archive --list",
     "cat": "show",
@@ -51,8 +49,6 @@ RENAMED = {
 
 
 class Commands(TyperGroup):
-    """Groups the commands under headings in the help, and accepts former names."""
-
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in RENAMED and args[0] not in self.commands:
             words = RENAMED[args[0]]
@@ -142,7 +138,6 @@ def _options(
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:
-    """Return an application with the commands named in `words`, or with all if none is named."""
     made = typer.Typer(
         cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

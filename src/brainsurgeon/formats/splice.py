@@ -144,7 +144,7 @@ def _walk_members(
     return at + 1
 
 
-_LONGEST = 4 << 20  # maximum bytes of a line to serialise; a longer one might take too much memory
+_LONGEST = 4 << 20  # bytes; to serialise a longer line might take too much memory
 _MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
 
 
@@ -154,10 +154,10 @@ def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPa
 
 
 def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Find the spans in a line written exactly as orjson would write it. None if that fails.
+    """Like `locate`, for a line exactly as orjson writes it; None for any other line.
 
-    Such a line has no duplicate keys. The entry is serialised with a mark in place of each value.
-    The line must consist of the texts between the marks and of the serialised values.
+    Such a line has no duplicate keys. The entry, serialised with a mark in place of each value,
+    shows the texts between the values.
     """
     values = [value_at(entry, path) for path in paths]
     if len(raw) > _LONGEST or None in values:
@@ -213,7 +213,7 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
         return []
     start, end = span
     if record.before is None:
-        start = _start(line, end, after)
+        start = _start_of_inserted(line, end, after)
     if line.raw[start:end] != after:
         return []
     return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
@@ -228,7 +228,7 @@ def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
     if span is None or not _TOKENS[name].fullmatch(line.raw, *span):
         return []
     after = _inserted(name, line.raw[slice(*span)])
-    start, end = _start(line, span[1], after), span[1]
+    start, end = _start_of_inserted(line, span[1], after), span[1]
     written = line.raw[start:end] == after
     return _edit(line, (start, end), b"", name, after, UNRECORDED) if written else []
 
@@ -237,9 +237,8 @@ def _value_span(line: ParsedLine, name: str) -> Span | None:
     return locate(line.raw, [(name,)]).get((name,))
 
 
-def _start(line: ParsedLine, end: int, after: bytes) -> int:
-    """Return the start of an inserted field: the end of the value before it."""
-    return len(line.raw[: end - len(after)].rstrip())
+def _start_of_inserted(line: ParsedLine, end: int, after: bytes) -> int:
+    return len(line.raw[: end - len(after)].rstrip())  # the end of the value before it
 
 
 def _inserted(name: str, token: bytes) -> bytes:

@@ -24,8 +24,8 @@ from brainsurgeon.store.database import path_text
 
 EMPTY = "the directory is empty: is its disk mounted?"
 REPLACED = (
-    "it may be another directory than before: mount its disk, or move its former sessions back (to"
-    " give them up, remove it from `roots` for one `scan --retention`)"
+    "it may not be the same directory as before: mount its disk, or move its former sessions back"
+    " (if they are lost, run `scan --retention` once without this root)"
 )
 
 
@@ -34,9 +34,9 @@ def find_record(store: Store, session: AnyOpen) -> SessionRecord | None:
 
 
 def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionRecord | None:
-    """Return the record with a file's path, unless that record has another session id.
+    """Return the record at a file's path, else that of a moved session with the same id.
 
-    Otherwise return a record with the same session id whose session has left its recorded path.
+    A record at the path is ignored if its session id is known and differs.
     """
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
@@ -45,7 +45,7 @@ def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionR
 
 
 def _has_left(record: SessionRecord) -> bool:
-    """Check whether a session is certainly no longer at its last known path."""
+    """Check whether a session is certainly no longer at its recorded path."""
     if record.displaced:
         return True
     in_database = False
@@ -90,7 +90,7 @@ def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -
 def record_placeholders(
     store: Store, session: AnyOpen, record: SessionRecord | None, plan: Plan, now: float
 ) -> None:
-    """Record the placeholders seen in an idle session. End requests that the plan has handled."""
+    """Record what a plan found: placeholders, finished requests and fields that are gone."""
     placed = store.placements.of_session(record.id) if record else frozenset()
     seen, handled = plan.sightings, plan.handled
     is_new = any(ident not in placed for ident in seen.here)
@@ -205,10 +205,10 @@ def _doubt(store: Store, root: str, found: Iterable[Session]) -> str:
 
 
 def root_identity(root: str, before: list[int], found: Iterable[int]) -> list[int] | None:
-    """Return the identity of a root, or None if it may be another directory than before.
+    """Return the identity of a root; None if it is unreadable, or may not be the same as before.
 
-    `before` is its identity when it was last trusted, and the newest id of a session found then.
-    In another directory, at least one of the sessions `found` must be as old: recorded ids grow.
+    `before` has its last trusted identity and the newest id of a session found then. With another
+    identity, one of the session ids `found` must be as old: recorded ids grow.
     """
     newest = max(before[2:], default=math.inf)
     with suppress(OSError):  # one of the numbers changes if another file system is mounted
@@ -310,7 +310,6 @@ def _current(sessions: list[Session]) -> list[Session]:
 
 
 def is_called(session: Session, name: str) -> bool:
-    """Check whether a session's file is called `name`, with or without `agent/` and start time."""
     return name in _names(session, _ids_in(session.name))
 
 
@@ -341,7 +340,7 @@ def _names(session: Session, ids: list[str]) -> set[str]:
 
 
 def with_record(store: Store, session: Session) -> Session:
-    """Return the session with its record, updated or created if the file can be read.
+    """Update or create the record of a session, if its file can be read.
 
     Raises FailedError or BusyError if there is no record and the file cannot be read.
     """
@@ -358,7 +357,7 @@ def with_record(store: Store, session: Session) -> Session:
 
 
 def file_of(session: Session) -> SessionFile:
-    """Return the file of a session. Raises GoneError if it is gone or cannot be seen."""
+    """Return the file. Raises GoneError if it is gone or cannot be seen."""
     if session.file is not None:
         return session.file
     why = session.unseen

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct
 
 PREFIX, SUFFIX = "[[extracted-", "]]"
-# The id in a placeholder. If several values have the same id, a number (`~2`) distinguishes them.
+# The id in a placeholder, with a number (`~2`) if several values have the same id.
 ID = "~?[A-Za-z0-9._-]{1,128}(?:~[0-9]{1,9})?"
 WHOLE_PLACEHOLDER = re.compile(rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}")
 
@@ -53,27 +53,25 @@ EXTRACTABLE, RESTORED, REDACTED = FIELDS = ("_extractable", "_restored", "_redac
 
 
 class Line(Struct, frozen=True, gc=False):
-    """One line of a session file. `raw` excludes the newline, which exists if `terminated`."""
-
     number: int
     offset: int
     raw: bytes | None  # None if it is too long for memory: it is copied without being parsed
-    terminated: bool = True
+    terminated: bool = True  # by a newline, which is not in `raw`
 
 
 class Lines(Protocol):
     def __iter__(self) -> Iterator[Line]: ...
 
     def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first. Their `number` is 0, which means unknown."""
+        """Yield the lines from the last to the first, with `number` 0 (unknown)."""
 
 
 class Part(Struct, frozen=True):
-    """One value inside an entry that could be extracted.
+    """A value of an entry that could be extracted.
 
-    If `block`, the value is a whole object, such as an image. A text block with the placeholder
-    replaces the object: the provider would refuse a placeholder inside it. Only signed thinking has
-    `instead`: this JSON replaces the value, since a model would imitate a placeholder there.
+    A `block` is a whole object, such as an image. A text block replaces it, since providers refuse
+    placeholders inside. The JSON `instead` replaces signed thinking, since a model would imitate a
+    placeholder there.
     """
 
     path: KeyPath
@@ -138,10 +136,9 @@ def placeholder_in(value: object) -> str | None:
     return value if isinstance(value, str) and WHOLE_PLACEHOLDER.fullmatch(value) else None
 
 
-# A line of 11 MB of `[],` takes 700 MB when parsed. The peak bytes for each structural character
-# were measured with orjson 3 and CPython 3.11 to 3.13, in the worst case: 100 for an empty list,
-# 240 for an object, 90 for an item after a comma, 130 for a key. Each character of a string takes
-# as many bytes as the widest character of that string.
+# A line of 11 MB of `[],` takes 700 MB when parsed. `_COSTS` are the peak bytes of an empty list,
+# an object, a further item and a key, measured with orjson 3 and CPython 3.11 to 3.13. Each
+# character of a string takes as many bytes as the widest character of that string.
 
 HEAVIEST = 96 << 20  # bytes of memory; a line that could take more is copied, but not parsed
 _EASY = HEAVIEST // 128  # bytes; no line up to this length takes more than HEAVIEST
@@ -151,8 +148,8 @@ _TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{,:]', re.DOTALL)
 BOM = b"\xef\xbb\xbf"
 _LONGEST_INT = 300
-# Bytes of the longest line for orjson. orjson 3.13 reserves twelve bytes for each byte of a line,
-# and crashes the process if memory runs out while it creates a string.
+# Bytes of a line. orjson 3.13 reserves twelve times as many, and crashes the process if memory runs
+# out while it creates a string.
 _LONGEST_QUICK = 4 << 20
 
 
@@ -171,11 +168,7 @@ def too_dense(raw: bytes) -> bool:
 
 
 def parse(raw: bytes) -> Entry | None:
-    """Return the entry in a line; None if the line is no JSON object, or may need too much memory.
-
-    The standard parser reads text that orjson refuses: some agents write lone surrogates. Both
-    parsers refuse invalid UTF-8.
-    """
+    """Return the entry in a line; None if it is no JSON object, or may need too much memory."""
     value = None if len(raw) > _EASY and too_dense(raw) else decode(raw)
     return value if isinstance(value, dict) else None
 
@@ -183,7 +176,7 @@ def parse(raw: bytes) -> Entry | None:
 def decode(raw: bytes) -> Any:
     try:
         return orjson.loads(raw) if len(raw) <= _LONGEST_QUICK else _parse_leniently(raw)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError:  # for example a lone surrogate: some agents write them
         return _parse_leniently(raw)
 
 

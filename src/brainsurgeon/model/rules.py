@@ -32,7 +32,7 @@ class ValueRules(Struct, frozen=True):
     keep_after_restore: float = 600.0  # seconds
     exclude_tools: tuple[str, ...] = ()
     giant: int = 0  # if not 0: results with more characters are extracted at any position
-    max_messages: int = 0  # if not 0: values before the newest N are extracted at any length
+    max_messages: int = 0  # if not 0: before the newest N messages, any length is extracted
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
     superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
 
@@ -45,7 +45,7 @@ class ValueRules(Struct, frozen=True):
 
     @property
     def shortest(self) -> int:
-        """The number of characters up to which no rule extracts a value."""
+        """No rule extracts a value of at most so many characters."""
         if self.max_messages or not self.rules:
             return 0
         giant = self.giant or self.min_value_length
@@ -65,9 +65,7 @@ class Rules(ValueRules, frozen=True):
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes
     # Signed thinking to extract in any turn. `broken`: with an invalid signature, or without text.
     drop_signatures: Literal["", "broken", "all"] = ""
-    # When to extract values that are sent to the model: `pays` (if it pays), `cold` (with a cold
-    # cache), or `always`.
-    when: str = "pays"
+    when: str = "pays"  # sent values are extracted if it `pays`, with a `cold` cache, or `always`
     waits: str = ""  # if set: why sent values stay for now, except those that a user asked for
     # Values that a relief need not extract, and last answers of turns that it need not archive.
     spared: Spared = frozenset()
@@ -75,8 +73,8 @@ class Rules(ValueRules, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
 
-        A share of the tokens of the last call, or of the bytes of the file, is enough. Values that
-        save tokens do not count as bytes if the tokens of the last call are known.
+        A share may be of the last call's tokens or of the file's bytes. If these tokens are known,
+        values that save tokens do not count as bytes.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
@@ -109,15 +107,12 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 
 
 class Budget(Struct, frozen=True):
-    """The windows of models, and the shares of them above which a session is too full.
-
-    Tiers are found by globs as in `_NAMES`; the globs in `tiers` take precedence.
-    """
+    """The windows of models, and the shares of them above which a session is too full."""
 
     profile_threshold: float | None = None
     by_tier: tuple[tuple[Tier | None, float], ...] = ()  # the user's thresholds; None: no tier
     windows: tuple[tuple[str, int], ...] = ()  # in tokens, by globs of models
-    tiers: tuple[tuple[str, Tier], ...] = ()
+    tiers: tuple[tuple[str, Tier], ...] = ()  # by globs that take precedence over `_NAMES`
 
     def tier(self, model: str | None) -> Tier | None:
         globs = _longest_first(self.tiers) + _longest_first(_NAMES)
@@ -142,7 +137,7 @@ def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]
 
 
 class Price(Struct, frozen=True):
-    """Prices of tokens. All but `input` are multiples of the price of an uncached input token."""
+    """All but `input` are multiples of the price of an uncached input token."""
 
     read: float = 0.1  # from the cache
     write: float = 1.25  # to the cache of 5 minutes
@@ -154,7 +149,7 @@ class Price(Struct, frozen=True):
         return self.write_hour if hour else self.write
 
     def paid(self, call: ModelCall) -> float:
-        """Return the cost of the prompt of a call, in uncached input tokens."""
+        """Return the cost of a prompt in uncached input tokens."""
         uncached = max(0, call.tokens - call.cached - call.written)
         return uncached + self.read * call.cached + self.of_write(hour=call.hour) * call.written
 

@@ -24,7 +24,7 @@ def estimate(
     settings: Settings, store: Store, names: Iterable[str | Session], now: float,
     *, skip_busy: bool = False,
 ) -> Estimate:  # fmt: skip
-    """Estimate the costs of the named sessions, or of all if none is named. Writes nothing."""
+    """Estimate the named sessions, or all if none is named. Writes nothing."""
     named = (session_named(settings, store, name) for name in names)
     chosen = list({(session.path, session.file is None): session for session in named}.values())
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))

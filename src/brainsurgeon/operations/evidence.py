@@ -32,10 +32,10 @@ def evidence(
     settings: Settings, store: Store, session: str | Session, now: float, *,
     budget: int = BUDGET, turn: str | None = None,
 ) -> EvidenceReport:  # fmt: skip
-    """Return the results of a session's tool calls, extracted or not, in at most `budget` bytes.
+    """Return the results of tool calls, extracted or not, in at most `budget` bytes.
 
-    `turn` is the id of an entry, or LAST. It limits the results to the turn with this entry, or to
-    the last turn. Raises NotFoundError if no entry has this id.
+    `turn` limits them to the turn with this entry id, or to the LAST turn. Raises NotFoundError if
+    no entry has this id.
     """
     chosen = session_named(settings, store, session)
     file = file_of(chosen)
@@ -55,9 +55,9 @@ def evidence(
 def mount(
     settings: Settings, store: Store, data: bytes, scope: Scope, budget: int = BUDGET
 ) -> bytes:
-    """Replace placeholders in `data` by their values, shortened to `budget` bytes in total.
+    """Replace placeholders in `data` by values of `scope`, shortened to `budget` bytes in total.
 
-    `data` is a JSON document or lines of JSON. Only values of sessions in `scope` are used. Notices
+    Placeholders stay if the budget has no room. `data` is a JSON document or lines of JSON. Notices
     replace expired and damaged values. Raises NotFoundError if `scope` has no session.
     """
     listed = sessions_in(settings, store, scope)
@@ -121,7 +121,7 @@ class _EntryReader:
             yield replace(parsed, entry=entry)
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of an entry's turn. If `entry_id` is None, take the last turn."""
+        """Return the offsets of an entry's turn; None means the last turn."""
         wanted = None if entry_id is None else id_named(entry_id)
         offsets: dict[str, int] = {}
         starts = []

@@ -28,10 +28,9 @@ from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
 from brainsurgeon.store.salvage import NOWHERE
 
-# Seconds. Processes that wait for SQLite's lock at first try again every 25 ms or sooner.
-PAUSE = 0.026
-# A pause follows a transaction of this many rows. Deleting this many bytes counts as one row.
-_MANY_ROWS, _BYTES_LIKE_ROW = 100, 10_000
+PAUSE = 0.026  # seconds: SQLite's first retries for a lock are at most 25 ms apart
+_MANY_ROWS = 100  # a pause follows a transaction of so many rows
+_BYTES_LIKE_ROW = 10_000  # deleted bytes that count as one row
 _MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "the agent keeps its sessions in a database that is below no root"
 
@@ -68,10 +67,9 @@ class _Run:
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
         self._before = store.facts.get("retention") or {}
-        # By root: its identity when it was last trusted, with the newest id of a session found
-        # there, and the reason why it is not trusted now.
+        # By root: its last trusted identity, and the newest id of a session found then.
         self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
-        self._not_trusted: dict[str, str] = {}
+        self._not_trusted: dict[str, str] = {}  # reasons by root
         self._sessions: set[int] = set()
 
     def run(self) -> None:
@@ -115,7 +113,7 @@ class _Run:
             give_way()
 
     def _changes(self) -> dict[int, float]:
-        """Return the time of the last change of each session found, by the id of its record."""
+        """Return when each session found was last changed, by record id. Also calls `_trust`."""
         live: dict[int, float] = {}
         errors: dict[str, str] = {}
         items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
@@ -197,9 +195,8 @@ class _Run:
         store, report, last = self._store, self._report, 0
         while True:
             self._check()
-            # Each page is read anew: a value may have been requested meanwhile.
             with nullcontext() if report.dry_run else store.transaction():
-                page = self._candidates.page(last)
+                page = self._candidates.page(last)  # without values that are now to be restored
                 expired = [(held, why) for held in page if (why := self._why_expired(held))]
                 if not report.dry_run:
                     ids = ((held.id, why) for held, why in expired)

@@ -1,4 +1,4 @@
-"""Set or remove the field `_extractable` of an entry. The field pins or extracts the entry."""
+"""Set or remove the field `_extractable`, which pins or extracts an entry."""
 
 from collections.abc import Callable
 
@@ -24,12 +24,12 @@ def set_extractable(
     settings: Settings, store: Store, entry: str, value: bool | int | None,
     *, clock: Callable[[], float], session: str | Session | None = None,
 ) -> FieldAnswer:  # fmt: skip
-    """Record the request, and set the field if the session is idle.
+    """Record a request for the field, and set it if the session is idle. None removes the field.
 
-    Until the field is set, every plan already follows the request. The value None removes the
-    field. Raises UsageError for a number too large, NotFoundError or AmbiguousError if not exactly
-    one entry matches, ChangedError if the entry cannot be edited, and FailedError or MovedError if
-    the session's file cannot be changed or, for True, may not be extracted from.
+    Plans follow the request even before the field is set. Raises UsageError for a number too large,
+    NotFoundError or AmbiguousError unless exactly one entry matches, ChangedError if the entry
+    cannot be edited, and FailedError or MovedError if the file cannot be changed. For True, also
+    raises FailedError if the configuration forbids the extraction.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -98,5 +98,5 @@ def contains_entry(store: Store, session: Session, entry: str) -> bool:
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return an id, and the ids of the entries that have a placeholder with this id."""
+    """Return `wanted`, and the ids of entries with placeholders of this name."""
     return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}

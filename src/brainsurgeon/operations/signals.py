@@ -20,7 +20,6 @@ RECENT = 60.0  # seconds; sessions in a database are read if they changed within
 
 
 def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
-    """Look for signals in a session file, or in the recently changed sessions of a database."""
     roots = settings.root_directories()
     found = discover_at(roots, path)
     files = [found] if isinstance(found, SessionFile) else [

@@ -1,4 +1,4 @@
-"""Status and metrics: runs, sessions by state, savings, the store, roots. Writes nothing."""
+"""Status and metrics."""
 
 import os
 import time
@@ -29,12 +29,11 @@ from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
 LINKED = "the root is a symbolic link: configure its target instead"
-BLOCKED = _DAY  # a session that has waited for so many seconds is called blocked
-_NEWEST = 3  # number of runs and of failures in a status
+BLOCKED = _DAY  # seconds after which a waiting session is called blocked
+_NEWEST = 3  # runs and failures in a status
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    """Return the status of each database below the roots, except empty ones."""
     items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
     return [status for item in items if (status := _describe(item, settings))]
 
@@ -124,7 +123,6 @@ def _next(trigger: Any, last: float | None, now: float) -> float | None:
 
 
 def doubtful_roots(settings: RootSettings) -> list[Unreadable]:
-    """Return the roots that are empty, unreadable, symbolic links, or configured but missing."""
     doubtful = []
     for root in settings.root_directories():
         why = LINKED if os.path.islink(root.path.rstrip("/")) else None

@@ -55,7 +55,7 @@ def _open(directory: str) -> tuple[Store, tuple[reports.PlaceholdersLeft, ...]]:
 
 
 def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
-    """Remove the store. If sessions may contain placeholders, remove it only with `even_so`."""
+    """Remove the store. Without `even_so`, keep it if placeholders may be left."""
     directory = settings.state_dir
     if not (os.path.lexists(database.database_path(directory)) or database.may_exist(directory)):
         raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")

@@ -2,8 +2,8 @@
 
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
 A change of this request breaks the signature: the provider answers 400, or drops the block if the
-agent asks for this. So a rewrite that changes anything sent also removes the signatures after the
-first change, except for a pristine restore. If one must stay, the session remains unchanged.
+agent asks for this. So a rewrite also removes the signatures after its first change of a sent
+value. If one of them cannot be removed, the session is not changed. A pristine restore keeps them.
 """
 
 import math
@@ -57,8 +57,6 @@ def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
 
 
 class Signature(Struct, frozen=True):
-    """A signature in the session, and the removal that would remove it."""
-
     removal: Removal
     live: bool  # in the next request
     stays: str | None = None  # why it cannot be removed
@@ -85,7 +83,7 @@ class SignatureVerdict(Struct, frozen=True):
 def judge(
     signatures: Signatures, edits: Sequence[Edit], rules: Rules, *, remembers: bool, pristine: bool
 ) -> SignatureVerdict:
-    """Decide which signatures of a session are removed, given all planned edits.
+    """Decide which signatures to remove, given all planned edits.
 
     `pristine` restores everything, even if signatures become invalid. If the agent `remembers` (see
     `Habits`), signatures after extracted values are doubtful.
@@ -188,8 +186,8 @@ class Gatherer:
     def unfit(
         self, parsed: ParsedLine, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
-        # A signature is valid if all values before it are as they were when it was made. This is
-        # certain if none of them stays extracted, and none was extracted before the thinking was.
+        # Restored thinking is certainly valid if no value before it stays extracted, or was
+        # extracted earlier than the thinking.
         thoughts = self._form.thoughts(parsed.entry) if back else None
         if thoughts is None or not self._is_signed(thoughts):
             return []
@@ -213,8 +211,7 @@ class Gatherer:
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
-        # A part may be the text of a placeholder that replaced a block. The record has the path of
-        # the block, which is one step above. So both paths are returned.
+        # In the record, the path of a block is one step above the path of its placeholder's text.
         if parts is None:
             parts = self._form.parts(parsed.entry, self._session.survey, parsed.offset)
         return {path for part in parts if part.dead for path in (part.path, part.path[:-1])}
@@ -233,7 +230,7 @@ class Gatherer:
             self._altered = True
 
     def note_extracted(self, parsed: ParsedLine) -> None:
-        """Note when a sent value of the entry was first extracted. Call it after `note_edits`."""
+        """Note when a sent value was first extracted, for `unfit` of later entries."""
         taken = self._taken.get(parsed.ident or "")
         if taken and self._is_live(parsed.offset):
             unsent = self.unsent_paths(parsed)

@@ -32,8 +32,7 @@ class Snapshot(Struct, frozen=True):
     records: Records
     now: float
     changed_at: float = 0.0
-    # Seconds for which a request to redact an answer waits until the answer is in the session. If
-    # the session has changed since the request, it does not wait.
+    # Seconds that a request to redact waits for the answer. A change of the session ends the wait.
     patience: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
@@ -52,11 +51,9 @@ LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 class Frontier:
     """Follows the planner over the lines, and notes the first line whose decisions may change.
 
-    The caller has to check whether appended lines or requests affect older lines.
-
-    The next scan has to begin at `since` (as in `Survey`) at the latest; with None, it reads all
-    lines. `remembers` is as in `Habits`. `placeholders` means that placeholders are before the
-    scanned lines.
+    The caller must check whether appended lines or requests affect older lines. The next scan
+    begins at `since` (see `Survey`) at the latest; if it is None, that scan reads all lines.
+    `placeholders`: there are some before the scanned lines.
     """
 
     def __init__(
@@ -97,7 +94,7 @@ class Frontier:
         stays = [part for part, goes in parts if not goes]
         aged = why is None and here.position == OLD and here.restored_at is None
         if not stays or (aged and not any(part.locked for part in stays)):
-            return  # nothing can change: what stays was judged as old and without protection
+            return  # nothing can change: the values that stay were judged as old and unlocked
         old = replace(here, position=OLD, restored_at=None)
         states = [replace(old, dead=dead) for dead in {None, why, here.dead}]
         later = {part.path: part for part in session.form.parts(

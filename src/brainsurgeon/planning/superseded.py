@@ -11,7 +11,7 @@ from brainsurgeon.model.entries import Kind, Line, value_at
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import files_in
 
-# Identifies values: the id of their entry, their kind, and the id of their tool call.
+# Values, by the id of their entry, their kind and the id of their call.
 Values = tuple[str | None, Kind, str | None]
 _Reads = defaultdict[str, defaultdict[str, list[Values]]]  # results by file and tool
 

@@ -119,7 +119,6 @@ def _offer_json(offer: reports.Offer) -> dict[str, Any]:
 
 
 def settings(listed: Iterable[reports.Setting], source: str | None) -> str:
-    """Return the settings in force as a configuration file, non-defaults first."""
     lines: dict[bool, list[str]] = {True: [], False: []}
     for setting in listed:
         origin = safe(setting.source.removeprefix(f"{source}:") if source else setting.source)

@@ -23,7 +23,7 @@ from brainsurgeon.render.formatting import (
 )
 
 MOST_ROWS = 8
-_NAME = 11  # room for the session column: 9 characters of the name and two spaces
+_NAME = 11  # room for the session column: 9 characters and two spaces
 _METHODS = {
     "session": "from {calls} recorded calls of the session",
     "agent": "from the agent's other sessions",
@@ -102,7 +102,7 @@ def archives_json(listed: Iterable[reports.ListedArchive], now: float) -> dict[s
 
 
 def archives(listed: Sequence[reports.ListedArchive], now: float) -> str:
-    """Return a table of archives. Ids are not shortened, since `show` and `restore` need them."""
+    """Return a table. Ids are not shortened, since `show` and `restore` need them."""
     if not listed:
         return "nothing is archived"
     room = columns() - max(len(one.archive.entry_id) for one in listed) - _NAME
@@ -251,7 +251,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-# Lengths of a bar: the shortest, the one without a terminal, and the longest.
+# Lengths of a bar. Without a terminal, it is the usual one.
 _SHORTEST, _USUAL, _LONGEST = 8, 20, 60
 
 

@@ -73,7 +73,7 @@ def _without_links(pattern: str) -> str:
 
 
 def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether a process of Claude Code has a session in memory, but is not at work on it."""
+    """Check whether an idle process of Claude Code has a session in memory."""
     place, abandoned = claude_code.location(file.path), settings.abandoned_after
     return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
 
@@ -98,16 +98,14 @@ LEASED = "another process is replacing the file"  # opening it would wait for a 
 
 
 class Examination(Struct, frozen=True, dict=True):
-    """An open session, unchanged for `silent` seconds. `asked` are requests not in the store."""
-
     settings: Settings
     store: Store
     session: AnyOpen
     survey: Survey
-    silent: float
+    silent: float  # seconds since the last change
     now: float
     record: SessionRecord | None = None
-    asked: tuple[Request, ...] = ()
+    asked: tuple[Request, ...] = ()  # requests that are not in the store
 
     @property
     def format(self) -> Format:
@@ -145,7 +143,7 @@ class Examination(Struct, frozen=True, dict=True):
         return Habits(drops_blocks=is_pi, remembers=remembers)
 
     def kept_in_memory(self) -> str | None:
-        """Return a reason if a process has the session in memory: its requests would not shrink."""
+        """Return why to wait if a process has the session in memory: its requests cannot shrink."""
         # After a long silence, the session is probably resumed in a new process.
         place, abandoned = self.session.place, self.settings.abandoned_after
         if place is None or self.silent >= abandoned:
@@ -194,15 +192,13 @@ class Examination(Struct, frozen=True, dict=True):
 
 
 class Planner(Struct, frozen=True):
-    """Plans the edits of a session. If it `hurries`, it does not wait for a cold prompt cache."""
-
     examined: Examination
     records: Records
     extract: bool = True
     explain: bool = False
     frontier: Frontier | None = None
     summaries: Mapping[bytes, str] = field(default_factory=dict)
-    hurries: bool = False
+    hurries: bool = False  # does not wait for a cold prompt cache
 
     def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
         examined, records = self.examined, self.records
@@ -270,14 +266,14 @@ def open_quiet(
 def examine_to_show(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord | None, now: float
 ) -> Iterator[Examination]:
-    """Examine a session for a command that only reads. Raises FailedError or BusyError."""
+    """Examine a session to show it. Raises FailedError or BusyError."""
     with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
 
 
 def _silent_for(store: Store, file: SessionFile, now: float) -> float:
     state = store.files.at(file.path)
-    # A state from the future was recorded before the clock was set back. Ignore it.
+    # A state from the future was recorded before the clock was set back.
     valid = state and state.fingerprint == file.fingerprint and state.looked_at <= now
     return silence(file.fingerprint, state.first_seen if state and valid else now, now)
 

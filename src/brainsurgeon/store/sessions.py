@@ -1,4 +1,4 @@
-"""The catalogue of sessions, and facts about single sessions and their files."""
+"""The catalogue of sessions, and facts about sessions and their files."""
 
 import os
 import sqlite3
@@ -31,7 +31,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
 
 class Sessions(Table):
     def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
-        """Return the record with a path, unless it has another `identity`."""
+        """Return the record at a path, unless both identities are known and differ."""
         here = self.at(path)
         fits = here and (here.identity == identity or None in (here.identity, identity))
         return here if fits else None
@@ -81,7 +81,6 @@ class Sessions(Table):
         return [*map(_session, rows)]
 
     def record_missing(self, missed: Iterable[tuple[int, float | None]]) -> None:
-        """Record since when each session is missing (None: it is present)."""
         self._executemany(
             "UPDATE sessions SET missed_at = ?2 WHERE id = ?1 AND missed_at IS NOT ?2", missed
         )
@@ -155,7 +154,7 @@ class Spending(Table):
         return ident in self._ids or self._is_stored(ident)
 
     def has_session(self, path: str) -> bool:
-        """Check whether the calls of a session were counted, even if it had none."""
+        """Check whether a session was counted. It may have no calls."""
         statement = "SELECT 1 FROM spending WHERE path = ? LIMIT 1"
         return path in self._new or self._first(statement, os.fsencode(path)) is not None
 
@@ -222,7 +221,7 @@ class Rows(Table):
         self._insert("row_writes", {"session_id": session_id, "noted_ms": noted_ms}, "REPLACE")
 
     def own_times(self) -> dict[str, int]:
-        """Return the time (milliseconds) that our last write set for each session, by path."""
+        """Return the times (milliseconds) that our last writes set, by path."""
         rows = self._execute(
             "SELECT s.path, w.noted_ms FROM row_writes w JOIN sessions s ON s.id = w.session_id"
             " WHERE s.path IS NOT NULL"
@@ -251,13 +250,13 @@ class Rows(Table):
         )
 
 
-# Outcomes of scans.
+# Outcomes:
 AGAIN = "again"  # deferred, and tried again in every run
 WAITS = "waits"  # deferred until its database changes
 IN_MEMORY = "in memory"  # deferred until its process ends, or until a long silence
 FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
-# The walk of a scan does not skip files with these outcomes: FileMemory decides about them.
+# FileMemory decides whether a run reads an unchanged file with one of these outcomes.
 _NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
 _OF_ROWS = "path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
 _STATE = (
@@ -271,18 +270,14 @@ def _fingerprint(row: tuple[Any, ...]) -> Fingerprint:
 
 
 class FileStates(Table):
-    """The last state of each file.
-
-    `directories` are all states by directory and name, after `read`. `listings` are the directory
-    listings of the last run in this process.
-    """
+    """The last state of each file. After `read`, `directories` has all, by directory and name."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._version: int | None = None
         self._judged: dict[Judged, Judged] = {}
         self.directories: dict[str, dict[str, KnownFile]] = {}
-        self.listings: Mapping[str, Listing] = {}
+        self.listings: Mapping[str, Listing] = {}  # of the last run in this process
 
     def read(self) -> None:
         """Read all states, unless they are in memory and no other process wrote since then."""
@@ -327,7 +322,6 @@ class FileStates(Table):
         return FileState(_fingerprint(row), *row[5:]) if row else None
 
     def blocked(self, since: float) -> dict[str, str]:
-        """Return the reasons of waiting sessions that have not changed since a time, by path."""
         rows = self._execute(
             "SELECT path, reason FROM files WHERE outcome IN (?, ?) AND first_seen < ?"
             " ORDER BY path",
