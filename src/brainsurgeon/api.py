@@ -10,17 +10,15 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates a missing store. `open_to_read` is for functions that only read. It returns an
-empty store if there is none. `recover` finishes or undoes rewrites that a crash interrupted. Call
-`recover` before every function that writes. Sessions and entries are named as on the command line.
-No function prints or logs.
+`open_store` creates a missing store. `open_to_read` is for functions that only read: it returns an
+empty store if there is none. Call `recover` before a function that writes: it finishes or undoes
+rewrites that a crash interrupted. Sessions and entries are named as on the command line.
 
-Most results are classes of `reports`. Errors are classes of `errors`, based on BrainsurgeonError:
-each error has the `exit_code` of the command line, and `facts()` to act on. The docstrings of these
-classes say when they are raised: ConfigError, UsageError, NotFoundError (with NoSuchKeyError and
-GoneError), AmbiguousError (with UnnamedError), ExpiredError, BusyError, ChangedError, MovedError,
-FailedError, StoreUnusableError (with StoreDamagedError, StoreAccessError and DamagedError),
-StoreFullError.
+Most results are classes of `reports`. Each error is a BrainsurgeonError with the `exit_code` of the
+command line, and with `facts()`. Docstrings in `errors` describe them: ConfigError, UsageError,
+NotFoundError (with NoSuchKeyError and GoneError), AmbiguousError (with UnnamedError), ExpiredError,
+BusyError, ChangedError, MovedError, FailedError, StoreUnusableError (with StoreDamagedError,
+StoreAccessError and DamagedError), StoreFullError.
 
 Times are seconds since 1970 in UTC (in tombstones: ISO 8601). Sizes named `size` or `bytes` are
 bytes, `chars` characters.

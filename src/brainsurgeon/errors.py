@@ -115,7 +115,7 @@ class MovedError(BrainsurgeonError):
 
 
 class StoreUnusableError(BrainsurgeonError):
-    """The store or a backup is damaged, missing, not accessible, or newer than this program."""
+    """The store or a backup is damaged, missing, not accessible, or of another version."""
 
     exit_code = 7
 

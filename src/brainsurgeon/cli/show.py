@@ -30,7 +30,7 @@ State = StrEnum("State", ["idle", "busy", "skipped", "failed", "unreadable", "go
 def sessions(
     session: str | None = Argument(
         None,
-        help="Show this session in detail: give its path, id, the beginning of its id, or its key.",
+        help="Session to show in detail: its path, id, beginning of the id, or key.",
         autocompletion=options.session_titles,
     ),
     agent: str | None = Option(None, help="Only the sessions of this agent."),

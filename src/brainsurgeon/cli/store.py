@@ -85,7 +85,7 @@ def purge(
     ),
     yes: Yes = False,
 ) -> None:
-    """Remove the store, unless extracted values of a session are not restored yet.
+    """Remove the store if every extracted value is restored.
 
     Stop the daemon and run brainsurgeon restore --all --pristine first.
 

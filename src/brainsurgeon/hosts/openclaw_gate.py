@@ -2,8 +2,7 @@
 
 The conditions were found by observing openclaw 2026.8.1 to 2026.9.6: throughout a run of the agent,
 at least one is not met. They are checked before a change is prepared, and again inside the
-transaction that writes. A turn is open until OpenClaw ends it, or marks its run as killed and the
-process of the run is gone. No time limit ends a turn.
+transaction that writes.
 """
 
 import sqlite3
@@ -22,7 +21,7 @@ from brainsurgeon.model.sessions import NotIdleError
 
 
 class WindowTimes(Struct, frozen=True):
-    """Times (milliseconds) of the last changes, 0 if unknown."""
+    """Milliseconds of the last changes: 0 if not recorded, `_LAST_MOMENT` if invalid."""
 
     transcript: int
     observed: int
@@ -30,7 +29,7 @@ class WindowTimes(Struct, frozen=True):
     node: int
 
     def newest(self, own_write: int | None) -> int:
-        """Return the time of the last change other than `own_write`, 0 if unknown."""
+        """Return the time of the last change other than `own_write`."""
         theirs = (time for time in (self.transcript, self.observed) if time != own_write)
         return max(*theirs, self.window, self.node)
 
@@ -51,8 +50,6 @@ class WindowEvents(Struct, frozen=True):
 
 
 class WindowRun(Struct, frozen=True):
-    """The newest run of a session. Its times are None if they are not recorded."""
-
     statuses: tuple[str | None, ...]  # of the window, its node and the node's `entry_json`
     writing: str | None  # id of the run that claims the session
     last: str | None  # id of the last run that ended
@@ -145,7 +142,6 @@ def _window(row: tuple[Any, ...]) -> Window:
 
 
 def _time(value: object) -> int:
-    """Return a valid time unchanged, `_LAST_MOMENT` for any other value."""
     return value if isinstance(value, int) and value < _LAST_MOMENT else _LAST_MOMENT
 
 
@@ -238,8 +234,6 @@ class Gate(Struct, frozen=True):
 def fence(
     gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float]
 ) -> Callable[[sqlite3.Connection], str | None]:
-    """Return the check to call inside the transaction; it returns why not to write, or None."""
-
     def reason_not_to_write(connection: sqlite3.Connection) -> str | None:
         if not is_unchanged(connection, schema):
             return "the layout of the database changed meanwhile"

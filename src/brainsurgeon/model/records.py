@@ -42,27 +42,19 @@ class Tombstone(Struct, frozen=True):
 
 
 class Extraction(RemovedValue, frozen=True):
-    """The record of a value that was extracted from an entry.
-
-    `replacement` is the new JSON if it is no placeholder: emptied thinking, a shortened restore
-    call, or an archive. `size` and `digest` are those of the value's bytes in its line.
-
-    `state` is `expired` if there is a tombstone; `blob_id` is then None. Otherwise, it is
-    `standing` while a session is recorded to contain the placeholder, else `restored`.
-    """
-
     id: int
     session_id: int
+    # The new JSON of emptied thinking, shortened restore calls and archives. None: a placeholder.
     replacement: str | None
-    size: int
-    digest: bytes
-    blob_id: int | None
+    size: int  # of the value's bytes in its line
+    digest: bytes  # of the same bytes
+    blob_id: int | None  # None if the value expired
     run_id: int | None
     archive_id: int | None
     extracted_at: float
     restored_at: float | None
     tombstone: Tombstone | None
-    state: str
+    state: str  # "expired"; "standing" while a session contains the placeholder; else "restored"
 
     def is_in(self, entry: Entry) -> bool:
         value = value_at(entry, self.path)
@@ -146,7 +138,7 @@ class Request(Struct, frozen=True):
     paths: tuple[KeyPath, ...] | None = None  # None: every value of the entry
     value: Any = None
     pristine: bool = False  # a restore also removes our fields
-    lapses_at: float | None = None  # when it lapses if it is still pending
+    lapses_at: float | None = None
     answer: PrintedAnswer | None = None
     rolls_back: int | None = None  # restore only the values that the run with this id extracted
     id: int | None = None  # None if it was not recorded, but is carried out at once
@@ -201,7 +193,7 @@ class Records(Struct, frozen=True):
 
 
 class FileState(Struct, frozen=True):
-    """The result of the last scan of a file, and the fingerprint and rules at that time."""
+    """The result of the last scan of a file."""
 
     fingerprint: Fingerprint
     rules: str
@@ -210,7 +202,7 @@ class FileState(Struct, frozen=True):
     reason: str
     first_seen: float  # when a run first saw this fingerprint
     due_at: float | None  # when the result may change though file and rules do not
-    looked_at: float  # the time of the scan that stored this state
+    looked_at: float
 
 
 class Confirmation(Struct, frozen=True):
@@ -227,11 +219,7 @@ class Confirmation(Struct, frozen=True):
 
 
 class RewrittenFiles(Struct, frozen=True):
-    """The old and the new file of a rewrite.
-
-    In a database, there are none: `directory` is the path of the database, `name` is the id of the
-    session, and `temporary` is empty.
-    """
+    """In a database, `directory` is its path, `name` the session's id, and `temporary` is empty."""
 
     root: str
     directory: str
@@ -262,8 +250,6 @@ class RewrittenFiles(Struct, frozen=True):
 
 
 class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
-    """A rewrite that is under way or was interrupted, as recorded in the journal."""
-
     id: int
     session_id: int
     confirmation: Confirmation
@@ -281,7 +267,6 @@ class Held(Struct, frozen=True):
     extracted_at: float
     restored_at: float | None = None
     unplaced_at: float | None = None  # since when no session has the placeholder
-    # The next two are None if no session is recorded to have the placeholder.
     activity: float | None = None  # the last change of any session with the placeholder
-    missed_at: float | None = None  # when a run first missed the last of them
-    unseen: bool = False  # the run could not check whether each of the sessions still exists
+    missed_at: float | None = None  # when a session or entry with the placeholder last went missing
+    unseen: bool = False  # it is unknown whether all of these sessions exist

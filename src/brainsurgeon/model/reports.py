@@ -24,7 +24,7 @@ class DatabaseStatus(Struct, frozen=True):
 
 
 class ScannedFiles(Struct):
-    dry_run: bool  # if true, nothing was changed: the numbers are predictions
+    dry_run: bool  # if true, the numbers are predictions
     enabled: bool = True
     files_seen: int = 0
     files_unchanged: int = 0
@@ -84,7 +84,7 @@ class UnusedHome(Home, frozen=True):
 
 
 class RetentionReport(Struct):
-    dry_run: bool  # if true, nothing was changed: the numbers are predictions
+    dry_run: bool  # if true, the numbers are predictions
     values_held: int = 0
     values_deleted: int = 0
     bytes_deleted: int = 0  # of the original values
@@ -96,7 +96,7 @@ class RetentionReport(Struct):
 
 
 class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
-    """A copy of the store. It was read again and checked."""
+    """A copy of the store, read again and checked."""
 
     path: str
     size: int
@@ -136,7 +136,7 @@ class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
         return self.pending or bool(self.why_pending) or self.to_agent
 
 
-# The `state` of a session in a compressed archive, or in a database's archive: we only read both.
+# The `state` of a session in its agent's archive, which is only read.
 IN_ARCHIVE = "archived by its agent"
 
 
@@ -157,7 +157,7 @@ class Watch(Struct, frozen=True):
 
 class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     session: str
-    # restored, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
+    # restored, rolled back, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
     state: str
     values: int = 0
     insertions_removed: tuple[str, ...] = ()
@@ -182,8 +182,6 @@ class OverfullSession(
 class SessionRollback(
     SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "not_restored": "reasons"}
 ):
-    """The result of a rollback for one session; `state` may also be `rolled back`."""
-
     turns: int = 0
     not_restored: dict[str, int] = field(default_factory=dict)  # numbers of values, by reason
 
@@ -204,11 +202,11 @@ class Relief(Fit, frozen=True, kw_only=True):
     reason: str = ""  # why the relief is pending or, in a dry run, would be
     went: tuple[Amount, ...] = ()  # extracted values that requests contained before
     stays: tuple[Amount, ...] = ()  # values that requests still contain
-    values: int = 0  # the number of all extracted values
-    signatures: int = 0  # the number of thinking values extracted because of their signatures
+    values: int = 0  # all extracted values
+    signatures: int = 0  # thinking values extracted because of their signatures
     bytes_before: int = 0
     bytes_after: int = 0
-    # Entries that keep signed thinking that is invalid: the provider will refuse the next prompt.
+    # Entries with invalid signed thinking: the provider will refuse the next prompt.
     refused: tuple[str, ...] = ()
 
 
@@ -249,8 +247,6 @@ class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars
 
 
 class SessionCosts(Struct, frozen=True):
-    """The costs of a session and its sub-agents so far, by model."""
-
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()
     warm_until: float | None = None  # when the provider's cache expires; None without a cache
@@ -265,7 +261,6 @@ class SessionEstimate(Struct, frozen=True):
     policies: dict[str, Bill]
 
 
-# No extraction; as configured; by the profile `lean`; as configured, but `when` is cold, or always.
 POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
@@ -280,11 +275,9 @@ class FieldAnswer(
     Struct, frozen=True, omit_defaults=True,
     rename={"value": "extractable", "extracted": "still_extracted"},
 ):  # fmt: skip
-    """The answer to a request to set `_extractable` to `value`, or to remove the field (None)."""
-
     entry_id: str
     session: str
-    value: bool | int | None
+    value: bool | int | None  # None: the field is removed
     pending: bool
     reason: str = ""
     extracted: int = 0  # values of the entry that stay extracted
@@ -352,8 +345,8 @@ class ArchivedTurn(Struct, frozen=True):
     index: tuple[str, ...]
 
 
-BUDGET = 32_000  # the default number of bytes of the results in a report of evidence
-# Defaults for an answer of the MCP tool: number of bytes of values, number of values in a list.
+BUDGET = 32_000  # default bytes of results in a report of evidence
+# Defaults of the MCP tool: bytes of values in an answer, number of values in a list.
 LIMIT, LISTED = 65_536, 50
 
 
@@ -422,7 +415,7 @@ class Context(Struct, frozen=True):
     changed_at: float | None = None  # None if the session's file is gone
     full: Fullness | None = None
     archives: tuple[ArchiveRecord, ...] = ()
-    missed_at: float | None = None  # when a retention run first missed the file
+    missed_at: float | None = None
 
     @property
     def filling(self) -> list[Filling]:
@@ -464,7 +457,7 @@ class SessionPage(Struct, frozen=True):
     about: SessionSummary
     models: tuple[ModelCost, ...] = ()
     values: tuple[tuple[Extraction, str | None], ...] = ()  # the largest, with previews
-    more: int = 0  # number of omitted values
+    more: int = 0  # omitted values
     filling: tuple[Sum, ...] = ()
     next_values: int = 0
     next_bytes: int | None = None  # None if the session was not read
@@ -496,8 +489,8 @@ class Finding(Struct, frozen=True):
 
 class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
     session: str
-    placeholders: int  # and values that were extracted without a placeholder
-    orphans: int  # those of them without a record
+    placeholders: int  # and values extracted without one
+    orphans: int  # how many of these have no record
     note: str = ""
     sure: bool = True  # False if the session could not be read; `note` is then the reason
     entries: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive
@@ -511,8 +504,8 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
 
 
 class Leaving(Struct, frozen=True):
-    values: int  # the number of values that expire soon
-    expires_at: float  # when the first of them expires
+    values: int  # that expire soon
+    expires_at: float  # of the first value
 
 
 class DaemonStatus(Struct, frozen=True, rename={"pid": "daemon_pid"}):
@@ -573,8 +566,8 @@ class Status(Struct, frozen=True):
     places: PlacesStatus
     tokens: TokensStatus
     runs: tuple[Run, ...]
-    # The last three failures and lapsed requests for relief, newest last. They happened in the last
-    # day, or later than the oldest of the `runs`.
+    # The newest three failures and lapsed relief requests, of the last day or since the oldest of
+    # the `runs`.
     failures: tuple[Event, ...]
     values_damaged: int
     blocked: dict[str, str]  # why sessions have waited for over a day, by path

@@ -25,7 +25,7 @@ MOST_READ = 25  # sessions that are read to preview the next scan
 LISTED = 500  # sessions on the page
 _VALUES = 40  # extracted values of each session
 _PLACES = 50  # directories and databases with copies of values
-_COPIES = ("tool-results", "file-history")  # directories in which agents keep copies of values
+_COPIES = ("tool-results", "file-history")
 
 
 def report(settings: Settings, store: Store, now: float, *, previews: bool = False) -> Report:

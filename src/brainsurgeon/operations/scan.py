@@ -69,14 +69,13 @@ def scan(
 ) -> ScanReport:  # fmt: skip
     """Scan all roots, or `only` some sessions.
 
-    With `dry_run`, nothing is written, and `store` may be read-only. If the function `check_stop`
-    of `watch` raises StoppedError, the run finishes the rewrites that it quickly can and ends. The
-    next recovery finishes the others.
+    With `dry_run`, nothing is written, and `store` may be read-only. If `watch.check_stop` raises
+    StoppedError, the run ends. Rewrites that it cannot finish quickly are left to recovery.
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
     if dry_run:
-        # Only a dry run needs these modules, and they are slow to import.
+        # These modules are slow to import.
         from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
@@ -255,7 +254,7 @@ class _Scan:
         with ExitStack() as held:
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
             examined = held.enter_context(quiet)
-            if not has_agent_name(file):  # it was leased when the walk tried to read its format
+            if not has_agent_name(file):  # the walk could not read a leased file
                 raise NotIdleError(inspect.LEASED)
             found = find_record(self._store, examined.session)
             record = note_record(store, examined.session) if found and store else found
@@ -355,7 +354,7 @@ class _Scan:
             self._store.files.drop()
             if not isinstance(why, errors.BusyError | errors.StoreFullError):
                 raise
-            # Without these records, the next scan only takes longer.
+            # Without these records, the next scan takes longer, and some savings are not counted.
             at = self._store.directory
             self._report.problems.append(Unreadable(at, at, str(why)))
         self._memory.clear()

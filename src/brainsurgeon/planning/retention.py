@@ -37,10 +37,8 @@ def expires_at(
 
 
 class Clock(Struct, frozen=True):
-    """The wall clock and the boot clock at one moment, in seconds, and the id of the boot."""
-
-    wall: float
-    boot: float
+    wall: float  # seconds
+    boot: float  # seconds
     boot_id: str
 
 

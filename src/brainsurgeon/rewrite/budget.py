@@ -53,7 +53,7 @@ def outcome_of(examined: Examination, rules: Rules, plan: Plan) -> Outcome:
 
 class Wanted(Struct, frozen=True):
     to: float | None = None  # a share of the window if at most 1, else tokens; None: as configured
-    signatures: bool = False  # also extract thinking with invalid signatures
+    signatures: bool = False  # also extract thinking whose signature is or may be invalid
     now: bool = False  # also extract recently restored values
 
 
@@ -68,7 +68,7 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
 
 
 class Ladder:
-    """Plans relief. Each rung adds a step. With `protect`, recently restored values stay."""
+    """Plans relief: each rung adds a step. `protect` spares recently restored values."""
 
     def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
         records = replace(planner.records, rate=full.calibration.rate)
@@ -79,13 +79,13 @@ class Ladder:
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
 
     def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # one form of call for the cache
+        return self._cached_plan(rung, spared, protect=protect)  # one cache key for equal calls
 
     def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
-        """Plan the lowest rung with which the load is at most `goal` (tokens), or the last rung.
+        """Plan the lowest rung that lowers the load to `goal` (tokens), or the last rung.
 
-        Of the values that this rung adds, only as many are extracted as the goal requires. The rung
-        is chosen as if no value were protected, so protected values do not lead to a higher rung.
+        Of the values that this rung adds, only those that the goal requires are extracted.
+        Protected values do not lead to a higher rung.
         """
         at, protect = self.lowest(rungs, goal), True
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
@@ -119,7 +119,7 @@ class Ladder:
         return Fitting(full, after, plan=plan, rules=rules)
 
     def lowest(self, rungs: Sequence[Rung], goal: int, *, protect: bool = True) -> int:
-        """Return the index of the lowest rung that reaches a goal, or the number of rungs."""
+        """Return the index of the lowest rung that reaches `goal`, or the number of rungs."""
         return bisect_left(
             rungs, True, key=lambda rung: self.at(rung, protect=protect).load <= goal
         )
@@ -250,18 +250,17 @@ def _goal(full: Fullness) -> int:
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
-    """Plan a relief. Take the last step only if the others fail even with no value protected."""
+    """Plan a relief. Take the last step only if the others fail even without protection."""
     measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
     if wanted.to is not None:
         goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
     rules = planner.examined.settings.decision_rules()
-    rules = replace(rules, min_reclaim=0)  # a relief is carried out even if it gains little
+    rules = replace(rules, min_reclaim=0)
     if wanted.now:
         rules = replace(rules, keep_after_restore=0.0)
     if wanted.signatures:
-        # If the last prompt was refused because of a signature, all signatures are removed: it is
-        # unknown which of them was invalid.
+        # After a refusal, it is unknown which of the signatures is invalid.
         refused = measured.last is not None and measured.last.complaint == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
     ladder, form = Ladder(planner, measured, full, rules), planner.examined.format

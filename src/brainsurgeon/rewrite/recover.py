@@ -3,10 +3,9 @@
 An old file is removed once no other process can write to it. Rewrites that are due together share
 the sync of their directory and the commit that closes them in the journal.
 
-Before anything else, every command that may write recovers from crashes. Recovery deletes the
-records of a rewrite only if no other process can have read the new content. Otherwise they stay: a
-record without a placeholder does no harm, but a placeholder without a record could never be
-restored.
+Every command that may write recovers first. Recovery deletes the records of a rewrite only if no
+other process can have read the new content. Otherwise they stay: a record without a placeholder
+does no harm, but a placeholder without a record could never be restored.
 """
 
 import os
@@ -30,7 +29,7 @@ from brainsurgeon.store import Store
 
 _WAIT = 2.0  # seconds to wait, in the first recovery, for a process that has the old file open
 _HURRY = 0.2  # seconds to wait for such a process while the program is being stopped
-_LATEST = 0.2  # seconds for which a due rewrite waits for others, to be finished with them
+_LATEST = 0.2  # longest time (seconds) that a due rewrite waits for others
 TOGETHER = 16  # largest number of sessions that share their commits
 UNFINISHED = "the session's previous file is not removed yet: another process may have it open"
 
@@ -65,7 +64,7 @@ def recover(store: Store) -> list[Recovery]:
     resolved = []
     for rewrite in store.journal.open_rewrites():
         if rewrite.ended_at is not None and os.path.lexists(rewrite.temporary_path):
-            continue  # it was given up
+            continue
         with suppress(BusyError), store.lock(rewrite.session_id, patience=0):
             if any(rewrite.id == still_open.id for still_open in store.journal.open_rewrites()):
                 result = resolve(store, rewrite)
@@ -77,7 +76,7 @@ def recover(store: Store) -> list[Recovery]:
 def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> str:
     """Finish or undo one rewrite. Return the result in words. The caller must hold the lock.
 
-    `old_file` is this process's open descriptor of the old file, if any. It is needed for a lease.
+    `old_file` is this process's open descriptor of the old file, if any, for a lease.
     """
     if rewrite.in_database:
         return _resolve_rows(store, rewrite)
@@ -116,10 +115,10 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
 
 
 def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
-    """Close a rewrite of rows. Return whether it happened, by the `current` digests of the rows."""
-    # The rewrite is one transaction: it changed all of its rows or none. If all have changed since,
-    # it is unknown whether it happened. Then extractions count as made and restorations do not,
-    # so that no placeholder loses its record, and no request ends unfulfilled.
+    """Close a rewrite of rows. Return whether it was made, by the `current` digests."""
+    # One transaction changed all of the rows or none. If all have changed since, it is unknown
+    # whether it was made. Then extractions count as made and restorations do not, so that no
+    # placeholder loses its record, and no request ends unfulfilled.
     made = rewrite.confirmation
     happened = all(current.get(seq) != before for seq, before, _ in made.rows)
     if not any(current.get(seq) == after for seq, _, after in made.rows):
@@ -134,7 +133,6 @@ def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
 
 
 def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file: int | None) -> str:
-    """Finish or undo a rewrite, depending on which files its two names refer to."""
     rewrite = _with_current_name(store, directory, rewrite)
     name = rewrite.which(inode(directory, rewrite.name))
     temporary = rewrite.which(inode(directory, rewrite.temporary))
@@ -144,7 +142,7 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
     )
     if name == "new" and temporary == "other":  # the agent's newer file gets its name back
         pair.exchange_names()
-        pair = pair.turned_back()  # now the new file is to be removed
+        pair = pair.turned_back()
         name, temporary = "other", "new"
     elif temporary != "old":
         pair = replace(pair, ends=rewrite.ends[::-1], other_inode=rewrite.inode)
@@ -185,7 +183,7 @@ def _with_current_name(store: Store, directory: int, rewrite: OpenRewrite) -> Op
 
 
 def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrite) -> bool:
-    # The inode number may be that of another file: numbers of deleted files are reused.
+    # Inode numbers of deleted files are reused.
     which = rewrite.which(inode(directory, name))
     if which not in ("old", "new"):
         return False

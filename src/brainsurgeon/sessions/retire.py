@@ -1,7 +1,6 @@
 """The end of a rewrite: move lines that were written to the old file, and remove the old file.
 
-This also undoes a rewrite, and completes a rewrite that a crash interrupted. After an exchange, the
-*old* file has the temporary name, and the *other* file has the session's name.
+After an exchange, the *old* file has the temporary name, the *other* file the session's name.
 """
 
 import errno
@@ -53,10 +52,8 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
-    `there` are the bytes of the other file from the offset at which the move began. The first lines
-    of `late` were moved if `there` begins with them and each has an id. An equal line without an id
-    may be of another program. A part of a line was moved if `there` ends in the middle of the line,
-    or if a complete line of another program follows the part.
+    `there` are the bytes of the other file from the offset at which the move began. Lines with
+    which both begin were moved if each has an id. Other programs may write equal lines without ids.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
@@ -65,6 +62,7 @@ def moved_before(late: bytes, there: bytes) -> int | None:
         entry = parse(line) or {}
         if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
             return None
+    # The crash may have cut a line: `there` ends in it, or another program's line follows.
     glued, behind = there[start:].split(b"\n")[0], there[common:].split(b"\n")[0]
     torn = parse(glued) is None and parse(behind) is not None
     return common if torn or common == min(len(late), len(there)) else start
@@ -79,7 +77,7 @@ class StaysError(OSError):
 
 
 class Ledger:
-    """Base of the records of moved bytes, so that none is moved twice after a crash."""
+    """Records moves, so that no byte is moved twice after a crash."""
 
     unfinished_move: int | None = None  # inode of the file that was receiving lines at a crash
 
@@ -88,7 +86,7 @@ class Ledger:
 
 
 class FilePair(Struct, frozen=True):
-    """Two files of a directory that exchanged their names, `temporary` (old file) and `name`."""
+    """Two files that exchanged their names, `temporary` (old file) and `name` (other file)."""
 
     directory: int
     name: str
@@ -143,18 +141,17 @@ def retire(
     """Remove the old file once no process can write to it; return the number of bytes moved.
 
     `leased` is our descriptor of the old file. With `named_in_use`, other processes may have
-    `name` open: then lines of different programs may be in any order. Without `sync`, the caller
-    syncs the removal before it deletes the old file from the journal.
+    `name` open, and lines of different programs may be in any order. Without `sync`, the caller
+    syncs the removal before it closes the rewrite in the journal.
 
     Raises StaysError if, at `deadline` (monotonic), a process can still write to the old file, or
-    to the other file if its lines must be moved. The error is final if waiting does not help: if
-    both files were rewritten, for example.
+    to the other file if its lines must be moved. The error is final if waiting does not help.
     """
-    # If only the old file was appended to, the lines are moved to the other file. If the old file
-    # was rewritten, or (without `named_in_use`) both were appended to, the old file gets its name
-    # back. Lines of the other file are then appended to it: their writers came after the exchange.
+    # Lines appended to the old file are moved to the other file. If the old file was rewritten, or
+    # (without `named_in_use`) both were appended to, the old file gets its name back. Lines of the
+    # other file are then appended to it: their writers came after the exchange.
     # If the old file has changed and the other was rewritten, both stay. If the session was
-    # deleted, the old file is removed. But after a crash, a changed old file stays: the session may
+    # deleted, the old file is removed. After a crash, it stays if it has changed: the session may
     # have been moved.
     old = leased
     if old is None:
@@ -183,7 +180,7 @@ def retire(
             os.close(old)
     if merge.exchanged_back:
         pair = msgspec.structs.replace(pair, ends=merge.ends, other_inode=None)
-        # `named_in_use`: the names stay now. The named file has, or gets, the lines of both.
+        # `named_in_use`: if both files grow now, lines are moved without another exchange.
         merge.moved += retire(pair, deadline=deadline, named_in_use=True, sync=sync)
     return merge.moved
 
@@ -228,7 +225,7 @@ class _Merge(Struct):
             os.close(named)
 
     def move(self, named: int, late: bytes) -> None:
-        if not self.named_in_use:  # try briefly to get a lease, which is useful but not needed
+        if not self.named_in_use:  # a lease is useful, but not needed
             self._lease(named, time.monotonic() + 0.05)
         theirs = tail_of(named, self.ends[1])
         begun = self.pair.ledger.unfinished_move == os.fstat(named).st_ino
@@ -293,7 +290,7 @@ class _Merge(Struct):
 
 
 def remove(directory: int, temporary: str) -> None:
-    """Remove a new file that was never completed, so no other process can have written to it."""
+    """Remove an incomplete new file. No other process can have written to it."""
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=directory)
         os.fsync(directory)

@@ -1,10 +1,10 @@
-"""Change the rows of a session in an agent's database. No other module does."""
+"""Change the rows of a session in an agent's database. No other module does.
 
-# A row is changed only if its columns still have the values that were read, and only if the session
-# is found idle again under the lock. The agent usually waits for milliseconds. One transaction
-# changes the columns of the rows, and the generation and time of the transcript, like OpenClaw's
-# `rewriteSqliteTranscriptEventRowsInTransaction` (openclaw 2026.9.6). No index contains the changed
-# columns, and no trigger fires.
+A row is changed only if its columns still have the values that were read, and only if the session
+is idle under the lock. One transaction changes the rows, and the generation and time of the
+transcript, like OpenClaw's `rewriteSqliteTranscriptEventRowsInTransaction` (openclaw 2026.9.6).
+No index contains the changed columns, and no trigger fires.
+"""
 
 import errno
 import os
@@ -27,12 +27,11 @@ from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
-# Seconds after which a transaction is rolled back. If it takes longer, this process was probably
-# stopped meanwhile, and the checks at its beginning may be out of date.
+# Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and
+# the checks at the beginning may be out of date.
 LONGEST_HOLD = 1.0
-# KiB of SQLite's cache, enough for the longest row. So a row that was just read is not read from
-# the disk again under the lock: comparing a row of 16 MB takes 64 ms, instead of 166 with the
-# default cache of 2 MB (SQLite 3.40.1).
+# KiB of SQLite's cache. The longest row fits, and is not read from the disk again under the lock:
+# comparing 16 MB takes 64 ms, with the default cache of 2 MB 166 ms (SQLite 3.40.1).
 CACHE = 40 << 10
 PAUSE = 0.010  # seconds between two transactions, in which the agent may write
 # Limits of one transaction, so that the agent waits for milliseconds only.
@@ -65,7 +64,7 @@ def change(
     called under the lock. Raises RefusedError if it returns a reason or the session changed,
     BusyError if the agent keeps the lock for PATIENCE, FailedError if SQLite fails.
     """
-    # The new values are prepared first, so that this takes no time under the lock.
+    # Prepared before the lock is taken.
     update = _UPDATE if compressing else _UPDATE_PLAIN
     columns = 4 if compressing else 1
     values = [
@@ -183,8 +182,8 @@ def rewritten(
 
 def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     # Each commit must leave a history that the provider accepts. A signature of thinking may cover
-    # everything before it, so it must be removed first and restored last. So values are extracted
-    # from the newest row to the oldest. Then other values are restored from the oldest row on.
+    # everything before it, so it must be removed first and restored last. So extractions go from
+    # the newest row to the oldest, then restorations from the oldest to the newest.
     def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
         restores = Restoration in kinds and Removal not in kinds

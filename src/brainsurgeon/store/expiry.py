@@ -16,17 +16,17 @@ from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.sessions import Rows
 
-PAGE = 1000  # the most values that a transaction checks and deletes; other processes wait for it
-LARGE = 16 << 20  # the most uncompressed bytes that it deletes; a single value may be larger
+PAGE = 1000  # largest number of values in a transaction; other processes wait for it
+LARGE = 16 << 20  # largest uncompressed size of these values, unless there is only one
 _ROWS = 5000  # rows that one statement reads
 # KiB of SQLite's cache during deletions: enough for the changes of a transaction. With the default
 # of 2,000, SQLite would write changes early, and lock out all other processes until the commit.
 _CACHE, _USUAL_CACHE = 16_384, 2000
 _PAGES = 1024  # database pages that one statement returns to the filesystem
 
-# True if the value of an extraction `e` is stored, and the rewrite that extracted it is complete.
+# The value of an extraction `e` is stored, and its rewrite is complete.
 _STORED = "e.blob_id IS NOT NULL AND e.journal_id IS NULL"
-# True if a request asks to restore an extraction `e`, or if an unfinished rewrite may restore it.
+# A request or an unfinished rewrite may restore an extraction `e`.
 _NEEDED = """
     EXISTS (SELECT 1 FROM requests w WHERE w.action = 'restore'
             AND coalesce(w.entry_id, e.entry_id) = e.entry_id
@@ -36,8 +36,8 @@ _NEEDED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-# The id and root of a session; the time of its last change, if it exists; the time since when it is
-# missing, if it does not. Both times are None if this is unknown.
+# The id and root of a session, its last change if it exists, and since when it is missing if not.
+# Both times are None if this is unknown.
 Sight = tuple[int, str, float | None, float | None]
 
 
@@ -60,10 +60,10 @@ class Expiry(Table):
         return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_STORED}"))  # noqa: S608
 
     def missing(self, missed_before: float, held_back: Iterable[str]) -> tuple[int, float] | None:
-        """Count the values all of whose placeholders went missing before `missed_before`.
+        """Count the values whose last placeholder went missing before `missed_before`.
 
-        Return the number and the time at which the first value went missing, or None. Values that
-        are still needed, or have a placeholder below a root in `held_back`, are not counted.
+        Return the number and the earliest such time, or None. Values that are still needed, or have
+        a placeholder below a root in `held_back`, are not counted.
         """
         count, first = self._execute(
             "SELECT count(*), min(missed) FROM"  # noqa: S608

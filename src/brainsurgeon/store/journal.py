@@ -1,7 +1,7 @@
 """Pending requests, and the journal of unfinished rewrites.
 
 A rewrite is open from the commit that stores the originals until its old file is removed or its new
-rows are confirmed. If another process can lock the session meanwhile, the writer died or gave up.
+rows are confirmed. Its writer holds the lock of the session until then, unless it dies or gives up.
 """
 
 import json
@@ -26,7 +26,7 @@ _AS_JSON = ("paths", "value", "answer")  # columns of a request
 
 class Requests(Table):
     def add(self, request: Request) -> None:
-        """Record a request. Except for a redaction, it replaces an earlier one for the same."""
+        """Record a request. Unless it redacts, it replaces an earlier one for the same change."""
         row = msgspec.to_builtins(request)
         row |= {name: json.dumps(row[name]) for name in _AS_JSON}
         if request.action != "redact":
@@ -80,7 +80,6 @@ class Requests(Table):
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
 
     def count_open(self) -> int:
-        """Count the requests, except those to shorten a call after its restore."""
         return int(self._first("SELECT count(*) FROM requests WHERE action != 'redact'"))
 
 
@@ -89,7 +88,7 @@ def _request(row: dict[str, Any]) -> Request:
     return msgspec.convert(row | read | {"pristine": bool(row["pristine"])}, Request)
 
 
-# True for shortened restore calls, and for archives, which `_facts` leaves out.
+# Shortened restore calls, and archives. `_facts` excludes archives.
 _REDACTED = "(replacement IS NOT NULL AND kind != 'thinking')"
 
 
@@ -128,10 +127,7 @@ class Journal(Table):
         return _rewrite(journal_id, text)
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        """Make the records of a completed rewrite valid, and record its events and run totals.
-
-        After a crash, the next command does this. The rewrite stays open until `close`.
-        """
+        """Make the records of a completed rewrite valid, and record its events and run totals."""
         self._record_events(journal_id, session_id, confirmation)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)
@@ -228,10 +224,9 @@ class Journal(Table):
         return {name: int(number) for name, number in zip(names, row, strict=True)}
 
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
-        """Confirm new extractions, and update earlier extractions at the same key paths.
+        """Confirm new extractions, which replace earlier ones of the same value and replacement.
 
-        A new extraction replaces an earlier one of the same value with the same replacement. Other
-        records are kept for forks, without their placements in this session.
+        Other earlier extractions at their key paths are kept for forks, not placed in this session.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
@@ -286,15 +281,14 @@ class Journal(Table):
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:
-        """Close the rewrites that were given up before a time. They kept values from expiring."""
+        """Close rewrites that were given up before a time: they keep values from expiring."""
         ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
         self._execute(ended, (before,))
 
     def keep(self, journal_id: int) -> None:
-        """Keep the extractions of a rewrite that was undone, as if they had been restored.
+        """Keep the extractions of an undone rewrite, as if they had been restored.
 
-        An agent may have read the new content before, and may write its placeholders again. These
-        could not be restored without the records. Records without placeholders do no harm.
+        An agent may have read the new content, and may write its placeholders again.
         """
         self._execute(
             "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"

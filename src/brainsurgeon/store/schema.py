@@ -1,11 +1,10 @@
 """The schema of the store.
 
 Times are in seconds since 1970 (UTC), sizes in bytes. Paths of files are BLOBs, as the operating
-system gives them. `PRAGMA user_version` is VERSION; a store of any other version is refused.
+system gives them. A store whose `PRAGMA user_version` is not VERSION is refused.
 """
 
-# Version of the schema. Stores of brainsurgeon 0.1 have none: their `user_version` is 0.
-VERSION = 6
+VERSION = 6  # brainsurgeon 0.1 wrote 0
 
 SCHEMA = """
 -- The catalogue of sessions, as in SessionRecord. `path` is NULL if another session took it over;
@@ -24,8 +23,8 @@ CREATE TABLE sessions (
 ) STRICT;
 CREATE INDEX sessions_identity ON sessions (identity);
 
--- Values as they were in their lines, and texts of summaries, each distinct one once. Row ids are
--- never reused, so a reference never leads to another value. `codec` is 'zstd' or 'raw'.
+-- Values and texts of summaries. Equal ones share a row. Ids are never reused, so a reference never
+-- leads to another value. `codec` is 'zstd' or 'raw'.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     digest BLOB NOT NULL,
@@ -75,8 +74,8 @@ CREATE INDEX extractions_run ON extractions (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX extractions_unplaced ON extractions (unplaced_at)
     WHERE unplaced_at IS NOT NULL AND blob_id IS NOT NULL;
 
--- The sessions that contain an extracted value's placeholder, as they were last read: the value's
--- own session, forks and copies. `missed_at` is when a scan first found the entry missing.
+-- The sessions in which a placeholder was last seen: the value's own session, forks and copies.
+-- `missed_at` is when a scan first found the entry missing.
 CREATE TABLE placements (
     session_id INTEGER NOT NULL REFERENCES sessions,
     extraction_id INTEGER NOT NULL REFERENCES extractions,
@@ -113,7 +112,7 @@ CREATE TABLE restores (
 ) STRICT;
 
 -- Requests that wait until their session is idle. `paths`, `value` and `answer` are JSON. Ids are
--- never reused, so that a newer request always has a higher one.
+-- never reused: a newer request has a higher one.
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -129,7 +128,7 @@ CREATE TABLE requests (
 ) STRICT;
 CREATE INDEX requests_session ON requests (session_id);
 
--- Archived turns: `entry_id` is the entry with the summary. Tokens are tokens sent to a model.
+-- Archived turns. `entry_id` is the entry with the summary.
 CREATE TABLE archives (
     id INTEGER PRIMARY KEY,
     session_id INTEGER NOT NULL REFERENCES sessions,
@@ -151,7 +150,7 @@ CREATE INDEX archives_of ON archives (session_id);
 -- Summaries that a command wrote. `digest` is the digest of the turn.
 CREATE TABLE summaries (digest BLOB PRIMARY KEY, blob_id INTEGER NOT NULL) STRICT;
 
--- One run of a command that changed something; `facts` are counts and other facts, as JSON.
+-- Runs of commands that changed something. `facts` is JSON, as in Run.
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     at REAL NOT NULL,
@@ -202,8 +201,8 @@ CREATE TABLE savings (
     savings BLOB NOT NULL
 ) STRICT;
 
--- All tables from here on except `meta` are caches. Scans fill them again, but for the costs of
--- deleted sessions.
+-- The tables below, except `meta`, are caches. Scans fill them again, except the costs of deleted
+-- sessions.
 
 -- The load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (
@@ -211,8 +210,8 @@ CREATE TABLE calibration (
     fullness BLOB NOT NULL
 ) STRICT;
 
--- Costs of the recorded calls of sessions, by model ('': unknown). Agents recorded `dollars` for
--- `priced` calls. The costs of other calls depend on the configuration.
+-- Recorded calls of sessions, by model ('': unknown). If `priced` is 1, agents recorded `dollars`.
+-- The cost of other calls depends on the configuration.
 CREATE TABLE spending (
     path BLOB NOT NULL,
     model TEXT NOT NULL,
