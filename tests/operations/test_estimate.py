@@ -50,9 +50,11 @@ def test_estimate_counts_a_session_once_that_is_named_twice(world):
 
 def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
     """Sessions left out are counted; without prices the report has no dollars."""
+    left_out = "1 session left out: without usage, of Codex, gone, or unreadable"
+    assert "no session" in render.estimate(estimate_policies(world))
     conversation.turn()
     world.put("one.jsonl", conversation.bytes())
-    assert "no session" in render.estimate(estimate_policies(world))
+    assert render.estimate(estimate_policies(world)) == f"no estimate; {left_out}"
     for name in ("two", "three"):
         talk = CachedConversation(clock.now, session=name)
         talk.user()
@@ -63,7 +65,6 @@ def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
     assert report.left_out == 1
     assert [session.calls for session in report.sessions] == [1, 1]
     text = render.estimate(report)
-    left_out = "1 session left out: without usage, of Codex, gone, or unreadable"
     assert f"2 calls of 2 sessions; {left_out}" in text
     assert "dollars" not in text
     assert render.estimate_json(report)["policies"][0]["cost_dollars"] is None
