@@ -22,8 +22,8 @@ from brainsurgeon.sessions.reading import MARK, read_range
 
 # Seconds after an exchange.
 WAIT_FOR_OPENERS = 0.010  # until processes that looked up the name before have opened the old file
-# When the old file is normally removed. Of 54,585 exchanges at which up to 60 processes opened that
-# file in a loop, on two busy processors, the latest opened the old one after 8 milliseconds.
+# When the old file is normally removed. In 54,585 exchanges, while up to 60 processes opened the
+# session in a loop on two busy processors, none opened the old file later than 8 ms after it.
 LOOK_BACK = 0.25
 LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
