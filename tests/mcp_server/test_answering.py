@@ -350,6 +350,16 @@ def test_pin_in_a_deleted_session_is_an_error(agent):
     assert agent.answer(action="show", entry="00000003", session=SESSION)
 
 
+def test_an_entry_without_a_value_is_not_set_to_be_extracted(agent):
+    """The error of `set_extractable` says that the entry has no value that could be extracted."""
+    ident = agent.conversation.entry("model_change", provider="mock", modelId="mock-1")
+    agent.write()
+
+    error = agent.error(action="set_extractable", entry=ident, value=True, session=SESSION)
+
+    assert "the entry has no value that could be extracted" in error
+
+
 def test_errors_name_actions_and_arguments_not_options(world, agent):
     """Errors name actions and arguments of the tool instead of commands and options."""
     placeholder, other = b"[[extracted-00000003]]", b"something else"

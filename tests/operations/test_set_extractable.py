@@ -322,6 +322,22 @@ def test_extract_fails_in_a_session_that_no_scan_prunes(world, conversation, pat
     set_extractable(world.settings(**settings), world.store, ident, False, clock=world.clock)
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_extract_fails_for_an_entry_without_a_value(world, conversation, path, clock, is_open):
+    """An entry that no scan could extract from is refused. It can be pinned."""
+    ident = conversation.entry("model_change", provider="mock", modelId="mock-1")
+    conversation.turn()
+    world.put("s.jsonl", conversation.bytes())
+    if is_open:
+        open_turn(path, conversation, clock)
+    before = path.read_bytes()
+    with pytest.raises(ChangedError, match="the entry has no value that could be extracted"):
+        pin(world, ident, True)
+
+    assert path.read_bytes() == before
+    assert pin(world, ident, False).pending is is_open
+
+
 def test_pin_fails_for_a_duplicate_extractable_field(world, conversation, ident, path):
     """An entry with two `_extractable` fields is left alone, and the pin fails."""
     line = raw_line(conversation.bytes(), ident)

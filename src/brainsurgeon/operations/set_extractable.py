@@ -1,23 +1,27 @@
 """Set or remove the field `_extractable`, which pins or extracts an entry."""
 
+import sys
 from collections.abc import Callable
 
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
+from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import ids_in
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named, with_record
-from brainsurgeon.model.entries import id_named
+from brainsurgeon.model.entries import EXTRACTABLE, id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, finish
-from brainsurgeon.sessions.discovery import moved_to_database
+from brainsurgeon.sessions.discovery import moved_to_database, open_to_show
 from brainsurgeon.store import Store
 
 LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
+# As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
+_LATER = Survey(0, {}, None, last_user=sys.maxsize)
 
 
 def set_extractable(
@@ -29,7 +33,8 @@ def set_extractable(
     Plans follow the request even before the field is set. Raises UsageError for a number too large,
     NotFoundError or AmbiguousError unless exactly one entry matches, ChangedError if the entry
     cannot be edited, and FailedError or MovedError if the file cannot be changed. For True, also
-    raises FailedError if the configuration forbids the extraction.
+    raises FailedError if the configuration forbids the extraction, and ChangedError if the entry
+    has no value that could be extracted.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -57,6 +62,11 @@ def set_extractable(
         raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     [(chosen, ident)] = matches
     file, now = _checked_file(settings, chosen, value), clock()
+    if value is True and not _has_values(file, ident):
+        raise errors.ChangedError(
+            f"{chosen.title} {ident}: the entry has no value that could be extracted; it was left "
+            "as it is"
+        )
     record = recorded(with_record(store, chosen))
     with store.transaction():
         store.requests.add(Request(record.id, "set", now, ident, value=value))
@@ -90,6 +100,17 @@ def _checked_file(settings: Settings, chosen: Session, value: bool | int | None)
     if value is True and why:  # no scan would extract the entry
         raise errors.FailedError(f"{chosen.title}: {why}; its file was left as it is")
     return file
+
+
+def _has_values(file: SessionFile, ident: str) -> bool:
+    with open_to_show(file) as opened:
+        form = opened.format
+        return any(
+            not part.locked
+            for parsed in parsed_lines(opened.lines, form)
+            if parsed.ident == ident
+            for part in form.parts({**parsed.entry, EXTRACTABLE: True}, _LATER, parsed.offset)
+        )
 
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:
