@@ -17,7 +17,7 @@ from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.retire import StaysError
 from brainsurgeon.store import database as opening
 from building.claw import migrate
-from building.world import Conversation
+from building.world import Conversation, pin
 
 STRAY = ".brainsurgeon-0123456789abcdef.tmp"
 
@@ -295,6 +295,20 @@ def test_doctor_warns_of_an_unknown_placeholder(pruned, doctor):
     unknown = "pasted: 1 text looks like a placeholder, unknown to the store"
     check(doctor("--repair"), 0, "warning", unknown, "harmless")
     assert path.read_bytes() == conversation.bytes()
+
+
+def test_doctor_counts_no_typed_text_for_an_extracted_custom_entry(pruned, doctor):
+    """A placeholder in an entry that is not extractable any more is ours: no text was typed."""
+    conversation = Conversation()
+    ident = conversation.entry("custom", customType="plugin", data={"text": "state " * 500})
+    conversation.turn("[[extracted-deadbeef]]")
+    pruned.put("plugin.jsonl", conversation.bytes())
+    pin(pruned, ident, True, session="plugin")
+    assert pruned.scan().values_extracted == 1
+    pin(pruned, ident, None, session="plugin")
+
+    check(doctor(), 0, "warning", "plugin: 1 text looks like a placeholder", "harmless")
+    check(doctor(), 0, "note", "3 placeholders in sessions: 3 with a value")
 
 
 def test_doctor_reports_orphaned_placeholders(pruned, doctor):

@@ -124,6 +124,7 @@ class Sightings(Struct, frozen=True):
     missing: tuple[int, ...] = ()  # extractions whose entries were not found for certain
     foreign: tuple[str, ...] = ()  # placeholders without a record
     tokens: int = 0  # saved in each request by the extractions `here`
+    typed: int = 0  # texts that only look like placeholders; 0 unless everything is to be restored
 
 
 class Handled(Struct, frozen=True):

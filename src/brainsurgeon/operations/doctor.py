@@ -15,9 +15,9 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
-from brainsurgeon.model.entries import PLACEHOLDER_PREFIX, KeyPath, parse, placeholder_in, value_at
+from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
-from brainsurgeon.model.sessions import NO_SURVEY, SessionFile, Unreadable
+from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import LINKED, describe_databases, doubtful_roots
 from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
@@ -273,7 +273,6 @@ def _databases(settings: Settings) -> Iterator[Finding]:
 
 
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
-    form = session.format
     record = find_record(store, session)
     examined = examine_open(settings, store, session, 0.0, record, kept_messages=0)
     planned = plan_of_everything(examined)
@@ -291,15 +290,9 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     orphans = tuple(
         entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
     )
-    texts = sum(
-        placeholder_in(value_at(entry, part.path)) is not None
-        for line in session.lines
-        if line.raw and PLACEHOLDER_PREFIX in line.raw and (entry := parse(line.raw))
-        for part in form.parts(entry, NO_SURVEY, None)
-    )
     return SessionPlaceholders(
         matched, sum(is_expired[ident] for ident in matched), orphans,
-        texts - len(matched) - len(orphans), unmarked, examined.records.own,
+        planned.sightings.typed, unmarked, examined.records.own,
     )  # fmt: skip
 
 

@@ -71,12 +71,14 @@ class Matcher:
 
     `foreign` collects placeholders that match no record in their entry. `moved` maps extractions in
     an entry with another id to the recorded id. Whether the recorded entry is in the file, too, is
-    known only at the end of the file.
+    known only at the end of the file. `typed` counts the placeholders that `unexplained` leaves out
+    because somebody typed or pasted them.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
+        self.typed = 0
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
         # All values by name; those with a `replacement` also by entry id.
@@ -147,6 +149,8 @@ class Matcher:
             if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
                 kind = "an archived turn: " if match[2] else ""
                 yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
+            else:
+                self.typed += match[2] is None
         replaced: _ByPath = defaultdict(list)
         for record in self.replaced.get(ident or "", ()):
             if record.archive_id is None and record.is_in(entry):

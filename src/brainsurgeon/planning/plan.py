@@ -144,7 +144,7 @@ class _Planner:
         seen = Sightings(
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
-            tuple(sorted(self._matcher.foreign)), self._saved,
+            tuple(sorted(self._matcher.foreign)), self._saved, self._matcher.typed,
         )  # fmt: skip
         handled = Handled(
             tuple(fulfilled), self._records.asked_until, tuple(self._unanswered()),
