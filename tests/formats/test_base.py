@@ -2,7 +2,8 @@
 
 import pytest
 
-from brainsurgeon.formats.base import block_parts, leaves, usable_id
+from brainsurgeon.formats.base import Format, block_parts, leaves, usable_id
+from brainsurgeon.formats.generic import Generic
 from brainsurgeon.model.entries import parse, placeholder_id, placeholder_named, placeholder_token
 
 
@@ -99,3 +100,12 @@ def test_image_part_is_the_whole_block(block, chars):
     assert [(part.path, part.chars, part.block) for part in listed] == (
         [(("content", 0), chars, True)] if chars else []
     )
+
+
+@pytest.mark.parametrize("name", sorted(Format.__abstractmethods__))
+def test_a_format_without_a_required_method_cannot_be_made(name):
+    """A missing method is an error when the format is created."""
+    incomplete = type("Incomplete", (Generic,), {name: getattr(Format, name)})
+
+    with pytest.raises(TypeError, match=f"abstract method.*{name}"):
+        incomplete()

@@ -1,8 +1,9 @@
-"""The Format protocol, and functions that all formats share."""
+"""The base class of the formats, and functions that they share."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -41,13 +42,14 @@ class Thoughts(Struct, frozen=True):
     asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
 
 
-class Format(Protocol):
+class Format(ABC):
     """How an agent writes sessions: the entries and their values."""
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
 
+    @abstractmethod
     def recognises(self, entries: Sequence[Entry]) -> bool:
         """Check whether a file with these first entries is of this format."""
 
@@ -55,6 +57,7 @@ class Format(Protocol):
         """Return why a file with this first entry is left alone, or None."""
         return None
 
+    @abstractmethod
     def session(self, head: Sequence[Entry]) -> str | None:
         """Return the id of the conversation. It must never change while the file is used."""
 
@@ -65,18 +68,26 @@ class Format(Protocol):
         """
         return None
 
+    @abstractmethod
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Find the newest messages, the reason why the last turn is open, and the dead entries."""
+        """Find the newest messages, the reason why the last turn is open, and the dead entries.
 
+        With `since` and `cursor`, scans read only the end of a file that grew. None is always safe.
+        """
+
+    @abstractmethod
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
 
+    @abstractmethod
     def is_message(self, entry: Entry) -> bool:
         """Check whether the entry counts as a message, such as for `keep_recent`."""
 
+    @abstractmethod
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be extracted, and those that are locked."""
 
+    @abstractmethod
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the tool call that the value at `path` belongs to, if any."""
 
@@ -84,18 +95,23 @@ class Format(Protocol):
         """Return the signed thinking of the entry if later requests contain it, or None."""
         return None
 
+    @abstractmethod
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return the entry as a step of its turn; None if it is no part of the conversation."""
 
+    @abstractmethod
     def calls(self, entry: Entry) -> Iterator[ToolCall]:
         """Yield the tool calls in the entry."""
 
+    @abstractmethod
     def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         """Yield the texts of the tool results in the entry."""
 
+    @abstractmethod
     def sent(self, entry: Entry) -> Sent:
         """Return the size of the entry in requests."""
 
+    @abstractmethod
     def call(self, entry: Entry) -> ModelCall | None:
         """Return the model call that the entry answers, if any."""
 
