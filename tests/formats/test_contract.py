@@ -5,12 +5,14 @@ import itertools
 import json
 import tempfile
 import types
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats import FORMATS, HEAD_LINES, recognise
+from brainsurgeon.config.settings import RootTable
+from brainsurgeon.formats import FORMATS, HEAD_LINES, codex, recognise
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.formats.splice import locate, splice
 from brainsurgeon.model.entries import (
@@ -29,6 +31,12 @@ CLAUDE_CODE = FORMATS["claude-code"]
 OPENCLAW = FORMATS["openclaw"]
 GENERIC = FORMATS["generic"]
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
+STEPS = ("prompt", "reply", "result")
+# The roles in which values of a kind occur. A user's own command is an aside.
+ROLES = {
+    "assistant": ("reply",), "thinking": ("reply",), "tool_call": ("reply",),
+    "user": ("prompt", "aside"), "tool_result": ("result", "prompt", "aside", "note"),
+}  # fmt: skip
 
 
 class Events:
@@ -75,6 +83,17 @@ def without(entry, extracted):
     return json.dumps(entry)
 
 
+def links(form, entry):
+    """Return what tells an entry apart from others, and its place in the conversation."""
+    calls, step = [call.call_id for call in form.calls(entry)], form.turn_step(entry)
+    if step is None:
+        return form.rest(entry), calls
+    # Claude Code recognises the output of a user's own command, an aside, by its text.
+    role = step.role if step.role in ("reply", "result") else "other"
+    results = [result.call_id for result in step.results]
+    return form.rest(entry), calls, role, step.parent, step.names, results
+
+
 class FormatContract:
     """The promises of every format; a subclass names its format, samples and words."""
 
@@ -90,6 +109,8 @@ class FormatContract:
     words = ()
     # Ids that occur twice in a sample on purpose; the planner leaves such entries alone.
     twice = frozenset()
+    # Beginnings of the names of samples without turns.
+    turnless = ()
     # The version, and a digest of what the format then finds in its samples.
     results = (0, "")
 
@@ -134,6 +155,7 @@ class FormatContract:
                 assert part.kind in KINDS
                 assert part.chars > 0
                 assert part.path in places
+                assert part.instead is None or part.kind == "thinking"
                 if part.block:
                     assert isinstance(value, dict | list)
                 elif not part.locked:
@@ -217,7 +239,7 @@ class FormatContract:
         assert survey(self.form, data).open_turn == survey(self.form, data + b"\n").open_turn
 
     def test_extraction_changes_nothing_else_that_the_format_reads(self, sample):
-        """With every part extracted, entries, ids, positions and the open turn are as before."""
+        """With every part extracted, entries, ids, links, positions and the open turn remain."""
         before = sample.read_bytes()
         after, extracted = extract_all(self.form, before)
         old, new = entries(before), entries(after)
@@ -232,6 +254,9 @@ class FormatContract:
             line_parts = extracted.get(number, ("", ()))[1]
 
             assert without(fresh, line_parts) == without(entry, line_parts)
+            assert links(self.form, fresh) == links(self.form, entry)
+            for part in line_parts:
+                assert self.form.anchor(fresh, part.path) == self.form.anchor(entry, part.path)
             assert self.form.is_message(fresh) == self.form.is_message(entry)
             assert self.form.identity(fresh, new_raw, number) == self.form.identity(
                 entry, old_raw, number
@@ -265,6 +290,48 @@ class FormatContract:
 
         assert called
         assert answered <= called
+
+    def test_steps_of_turns_are_messages_with_their_values(self, sample):
+        """Prompts, replies and results are messages, contain their values, and are sent."""
+        data = sample.read_bytes()
+        if sample.name.startswith(self.turnless):
+            assert not any(self.form.turn_step(entry) for *_, entry in entries(data))
+            return
+        look = survey(self.form, data)
+        sent = dict.fromkeys(STEPS, 0)
+        for offset, _, _, entry in entries(data):
+            step, answers = self.form.turn_step(entry), list(self.form.result_texts(entry))
+            parts = list(self.form.parts(entry, look, offset))
+            if step is None:
+                assert not self.form.is_message(entry)
+                assert not ROLES.keys() & {part.kind for part in parts}
+                continue
+
+            assert step.text == (value_at(entry, step.text_path) if step.text_path else "")
+            assert step.calls == tuple(self.form.calls(entry))
+            assert {answer.call_id for answer in answers} <= {one.call_id for one in step.results}
+            for part in parts:
+                assert step.role in ROLES.get(part.kind, (step.role,))
+            if step.role in STEPS:
+                assert self.form.is_message(entry)
+                sent[step.role] += self.form.sent(entry).tokens()
+        assert all(sent.values())
+
+    def test_turn_is_open_from_its_prompt_to_its_last_reply(self, sample):
+        """A file that ends with a prompt or a call is open, one that ends with an answer is not."""
+        data = sample.read_bytes()
+        ends = {}
+        for offset, raw, _, entry in entries(data):
+            if step := self.form.turn_step(entry):
+                kind = "call" if step.calls else "answer" if step.closes else step.role
+                ends[kind] = offset + len(raw) + 1
+        is_open = {
+            kind: survey(self.form, data[: ends[kind]]).open_turn is not None
+            for kind in ("prompt", "call", "answer") if kind in ends
+        }  # fmt: skip
+
+        whole = {"prompt": True, "call": True, "answer": False}
+        assert is_open == ({} if sample.name.startswith(self.turnless) else whole)
 
     def test_trap_lines_never_raise(self):
         """The format can read every line of the trap samples."""
@@ -399,6 +466,7 @@ class TestClaudeCodeContract(FormatContract):
     form = CLAUDE_CODE
     results = (4, "acc2a9ab")
     twice = frozenset({"edge_010", "edge_011"})
+    turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (
         *sorted((SAMPLES / "claude-code").glob("*.jsonl")),
         *sorted((SAMPLES / "claude-code" / "projects").rglob("*.jsonl")),
@@ -454,7 +522,14 @@ class TestClaudeCodeContract(FormatContract):
 
 def test_every_registered_format_has_a_contract_class():
     """The registry's formats are those of the subclasses of FormatContract."""
-    joined = {contract.form.name for contract in FormatContract.__subclasses__()}
+    without = FORMATS.keys() - {contract.form.name for contract in FormatContract.__subclasses__()}
 
-    assert {form.name for form in FORMATS.values()} == joined
+    assert not without, f"write a subclass of FormatContract for {sorted(without)}"
     assert {form.name: form for form in FORMATS.values()} == FORMATS
+
+
+def test_configuration_accepts_every_format():
+    """The key `format` of a root accepts every format, and Codex, whose files are only read."""
+    accepted = get_args(RootTable.model_fields["format"].annotation)
+
+    assert set(accepted) == {"auto", codex.NAME, *FORMATS}
