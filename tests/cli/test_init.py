@@ -157,7 +157,9 @@ def test_init_lists_few_sessions_unless_verbose(newcomer):
 
     assert len(short.splitlines()) < 30
     assert "… and 20 more sessions (--verbose" in short
-    assert short.endswith("nothing was done: this was a dry run; brainsurgeon init --yes does it\n")
+    assert short.endswith(
+        "nothing was done: this was a dry run; --yes instead of --dry-run does it\n"
+    )
     assert long.count("tool_result of 5,000 characters") >= 31
 
 

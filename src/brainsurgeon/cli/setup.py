@@ -107,7 +107,7 @@ def init(
         keep = operations.init.command_for_service(setup)
         print_text(NEXT + (f"\nto keep it running: {keep}" if keep else ""))
     if dry_run and waits:
-        _print("\nnothing was done: this was a dry run; brainsurgeon init --yes does it")
+        _print("\nnothing was done: this was a dry run; --yes instead of --dry-run does it")
     impossible = any(offer.asked and not offer.steps for offer in setup.offers)
     raise typer.Exit(1 if impossible or any(step.left for step in done) else 0)
 
