@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP: they end a run where it checks for them, between two steps."""
+"""SIGTERM, SIGINT and SIGHUP end a run between two steps, where it calls `check`."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ _noted: list[int] = []  # signals that arrived
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Call the signals' handlers at the end only. Their exceptions could leave files behind."""
+    """Call the handlers of signals after the block: their exceptions could leave files behind."""
     handlers = {}
     in_main = threading.current_thread() is threading.main_thread()  # only there do handlers run
     try:
@@ -44,11 +44,10 @@ def end(number: int, _: object) -> NoReturn:
 
 
 def exit_code() -> int:
-    """Return the exit code of a program that a signal ended; 0 if no signal arrived."""
+    """Return 0 if no signal arrived."""
     return 128 + _noted[0] if _noted else 0
 
 
 def check() -> None:
-    """Raise StoppedError if a signal arrived."""
     if _noted:
         raise StoppedError

@@ -226,7 +226,7 @@ def test_redaction_that_finds_no_call_lapses(world, agent, turn_ends):
     [event] = world.store.events.after(0, kinds=("lapse",))
     assert event.facts == {
         "action": "redact", "entry_id": "00000003",
-        "reason": "the turn that made the request contains no whole answer from brainsurgeon",
+        "reason": "the turn of the request contains no complete answer from brainsurgeon",
     }  # fmt: skip
 
 

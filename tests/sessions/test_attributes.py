@@ -55,7 +55,7 @@ def test_session_whose_group_the_user_cannot_set_is_skipped(unprivileged_world, 
         os.seteuid(NOBODY)
 
     assert set(seen.values()) == {
-        f"its group ({STRANGERS}) cannot be given to a new file by this user"
+        f"this user cannot give the file's group ({STRANGERS}) to a new file"
     }
     assert report.sessions_changed == 1
 

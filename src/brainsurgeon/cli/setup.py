@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brainsurgeon.operations.init import Setup
 
 
-# Programs of agents: those that can use the tool, and those for which there is a plugin with hooks.
+# The commands of agents.
 Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
 HookedAgent = StrEnum("HookedAgent", ["claude"])
 HOOK_TIMEOUT = 0.2  # seconds until the hook is killed: Claude Code waits for it
@@ -66,8 +66,7 @@ def init(
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
-    Shows each step, and does it after you confirm it. Changes no session. Overwrites only files
-    that it wrote itself.
+    Asks before each step. Changes no session. Overwrites only files that it wrote itself.
 
     \b
     Example:
@@ -153,7 +152,7 @@ def hook() -> None:
 
 
 def _program() -> tuple[str, ...]:
-    """Return the words of a command that starts this program from any directory."""
+    """Return a command that starts this program from any directory."""
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) == "brainsurgeon" and os.access(called, os.X_OK):
         return (called,)

@@ -18,8 +18,6 @@ UNKNOWN = "unknown"
 
 
 class Beginning(NamedTuple):
-    """The result of reading the first lines of a file."""
-
     form: Format | None  # None: the file is not changed
     reason: str = ""  # why it is not changed
     name: str | None = None  # of the format

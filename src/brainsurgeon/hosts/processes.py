@@ -1,4 +1,4 @@
-"""Processes of this machine: existence, start, ancestors, commands. Also the boot clock."""
+"""Processes of this machine, commands, and the boot clock."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 _MOST_ANCESTORS = 64
-_POLL = 0.02  # seconds between two checks of a command's output, which may grow by 2 MB meanwhile
-_MOST_ROUNDS = 10  # rounds of killing: processes may start others in the meantime
+_POLL = 0.02  # seconds between checks of a command's output, which may grow by 2 MB in this time
+_MOST_ROUNDS = 10  # of killing: processes may start others in the meantime
 # Indexes into the result of `_status_of`: fields 3, 4, 6 and 22 in proc_pid_stat(5).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
 
@@ -30,7 +30,7 @@ def lives(pid: int, started: object = None) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start of a process in ticks since boot."""
+    """Return ticks since boot."""
     fields = _status_of(pid)
     return int(fields[_START_FIELD]) if fields else None
 
@@ -73,14 +73,14 @@ class CommandFailedError(Exception):
 
 
 class CommandHungError(CommandFailedError):
-    """The command did not end in time."""
+    pass
 
 
 def output_of(
     command: Sequence[str], data: bytes, check_stop: Callable[[], None], *,
     timeout: float, limit: int,
 ) -> bytes:  # fmt: skip
-    """Return the output of a command (at most `limit` bytes), or raise CommandFailedError."""
+    """Run a command. Raises CommandFailedError, also if the output exceeds `limit` bytes."""
     begun, output, rest = time.monotonic(), None, data or None
     try:
         process = subprocess.Popen(  # noqa: S603  the command is configured by the user
@@ -125,7 +125,7 @@ def _status_of(pid: int) -> list[bytes]:
 
 
 def boot_clock() -> float:
-    """Return the seconds since boot, sleep included."""
+    """Seconds since boot, sleep included."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

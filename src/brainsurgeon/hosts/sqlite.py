@@ -1,4 +1,4 @@
-"""Open another program's SQLite database. If possible, reading it leaves no files behind.
+"""Open another program's SQLite database.
 
 If SQLite opens a database in WAL mode for reading, it creates a write-ahead log and its index, and
 leaves both behind (seen with SQLite 3.40.1). With the option `immutable`, it creates no files, but
@@ -32,9 +32,9 @@ LOG = "-wal"  # suffix of the write-ahead log
 PATIENCE = 1.0  # seconds to wait for another process while reading
 _LOCK_TIMEOUT = 10.0  # seconds to wait for another thread of this process
 
-# Locks by path, held by the thread of this process that has the database open.
+# By path, the lock of the thread that has the database open.
 _LOCKS = defaultdict[str, threading.Lock](threading.Lock)
-# By path, the id of the thread that holds the lock, and the mode in which it opened the database.
+# By path, the id of this thread, and the mode of the database.
 _holders: dict[str, tuple[int, str]] = {}
 # Every open connection holds a lock on this byte of the log's index (SQLite `os_unix.c`).
 _DEAD_MAN_SWITCH = 128
@@ -56,8 +56,7 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        # Errors of Python's module itself have no code. It raises OperationalError for text that
-        # is not UTF-8.
+        # Python's own errors have no code. For text that is not UTF-8, it is an OperationalError.
         text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
         raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8
@@ -82,7 +81,7 @@ class DatabaseState(Struct, frozen=True):
 
 
 def state_of(path: str) -> DatabaseState:
-    """Return the state of a database without opening it. Raises OSError if it is no plain file."""
+    """Return the state without opening the database. Raises OSError if it is no plain file."""
     main = os.stat(path, follow_symlinks=False)
     if not stat.S_ISREG(main.st_mode):
         raise IsADirectoryError(path)

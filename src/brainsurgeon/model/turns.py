@@ -1,4 +1,4 @@
-"""Turns and archives, the calls of models with their tokens and costs, and the context load."""
+"""Turns, archives, calls of models, and the context load."""
 
 from typing import Any, Literal, get_args
 
@@ -11,12 +11,11 @@ MARK = "[archived turn]"  # the first line of the text of every archive
 LINK: KeyPath = ("parentId",)  # the field that an archive in the linked form changes
 GAVE_UP = "[Max turns reached]"  # the text of an agent that was stopped after too many steps
 
-# An archive removes the entries between the prompt and the last answer of a turn from the active
-# branch (linked), or extracts their thinking and results (flat).
+# How an archive treats the entries between prompt and last answer: `linked` removes them from the
+# active branch, `flat` extracts their thinking and results.
 ArchiveForm = Literal["linked", "flat"]
-# The role of an entry in its turn. An `aside` is sent to the model, but is no step of the turn (for
-# example, a message of an extension). A `note` is not sent and may leave the active branch. A
-# `fixed` entry must stay on the branch.
+# An `aside` is sent to the model, but is no step of the turn (such as a message of an extension).
+# A `note` is not sent and may leave the active branch. A `fixed` entry must stay there.
 Role = Literal["prompt", "reply", "result", "aside", "note", "fixed"]
 
 
@@ -25,7 +24,7 @@ class ToolCall(Struct, frozen=True):
     tool: str
     path: KeyPath = ()  # of the arguments
     arguments: Any = None
-    as_text: bool = False  # the entry contains the arguments as a text in JSON
+    as_text: bool = False  # the arguments are JSON in a string
     signed: bool = False  # the arguments must not be changed
 
     @property
@@ -62,14 +61,14 @@ class TurnStep(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """The decision whether to archive a turn. The passage of time may change it at `until`."""
+    """The decision whether to archive a turn."""
 
-    number: int  # the turn's place among the turns that are still sent to the model, from 1 on
+    number: int  # among the turns that are still sent to the model, from 1 on
     prompt_id: str
     closing_id: str | None  # the last answer
     archived: bool
     reason: str
-    until: float | None = None
+    until: float | None = None  # when the decision may change by time alone
     middle: int = 0  # number of entries between prompt and last answer
     tokens: int = 0  # of these entries
     calls: int = 0
@@ -79,18 +78,17 @@ class Verdict(Struct, frozen=True):
 
 
 class Archive(Struct, frozen=True):
-    """One or more archived turns, from the prompt `prompt_id` to the last answer `entry_id`."""
-
-    entry_id: str
+    entry_id: str  # the last answer
     prompt_id: str
     entries: int  # between prompt and last answer
     tokens_before: int
     tokens_after: int
     depth: int
     note: str | None
-    turns: int  # this count and the next two include nested archives
+    # The counts below include nested archives.
+    turns: int
     calls: int
-    failed: int  # calls
+    failed: int  # number of failed calls
 
 
 class PlannedArchive(Archive, frozen=True):
@@ -109,7 +107,7 @@ def archived_text(archives: int, turns: int) -> str:
     return of_turns if turns == archives else f"{counted(archives, 'archive')} of {of_turns}"
 
 
-# Tokens of a picture, of any size in bytes: providers scale pictures down to about so many tokens.
+# Tokens of any picture: providers scale large ones down to about this.
 PICTURE = 1500
 RATE = 0.33  # tokens per character if recorded calls allow no estimate
 
@@ -131,13 +129,13 @@ class Sent(Struct, frozen=True):  # the size of a request or a part of it
 class ModelCall(Struct, frozen=True):
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None
-    tokens: int = 0  # of the whole prompt, cached or not; 0: not recorded, as for most failed calls
+    tokens: int = 0  # of the prompt, cached or not; 0 if not recorded, as for most failed calls
     at: float | None = None  # the time of the answer
     complaint: str | None = None  # TOO_LONG or SIGNATURE if the provider refused the prompt
-    limit: int | None = None  # the most tokens that the provider allows, by its error message
-    cached: int = 0  # tokens of the prompt that were read from the cache
-    written: int = 0  # tokens of the prompt that were written to the cache
-    hour: bool = False  # the tokens were written to the cache of an hour
+    limit: int | None = None  # the highest number of tokens allowed, from the error message
+    cached: int = 0  # tokens read from the cache
+    written: int = 0  # tokens written to the cache
+    hour: bool = False  # the cache keeps them for an hour
     output: int = 0  # tokens of the answer
     cost: float | None = None  # recorded dollars for the prompt
     dollars: float | None = None  # recorded dollars for prompt and answer
@@ -145,7 +143,7 @@ class ModelCall(Struct, frozen=True):
 
 class Spent(Struct, frozen=True):
     model: str
-    priced: bool  # the agent recorded the costs of these calls
+    priced: bool  # the agent recorded the costs
     calls: int = 0
     tokens: int = 0
     cached: int = 0
@@ -167,18 +165,18 @@ class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
 
 
 class Savings(Struct, frozen=True):
-    """Savings in a session so far, estimated from its recorded calls."""
+    """Estimated from the recorded calls of a session."""
 
     until: float = 0.0  # the time of the last call or a later compaction
-    prompt: int = 0  # the tokens that the last prompt would have without extractions
+    prompt: int = 0  # tokens of the last prompt without extractions
     off: int = 0  # tokens saved in each next request
     broken_at: float | None = None  # when an extraction broke the cache; None after the next call
     tokens: int = 0  # saved in the prompts of all calls
     paid: float = 0.0  # the saved cost of all calls in uncached input tokens
-    dollars: float | None = None  # the saved cost of all calls, if the price is known
+    dollars: float | None = None  # the same, if the price is known
 
 
-# Why a provider refused a prompt. A relief can remove both causes.
+# Why a provider refused a prompt.
 TOO_LONG, SIGNATURE = "too long", "signature"
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -186,12 +184,10 @@ LAST_STEP = 6  # the highest step of relief
 
 
 class Calibration(Struct, frozen=True):
-    """The estimate of a request's tokens: `fixed` tokens, and `rate` for each character."""
-
-    rate: float
-    fixed: float
+    rate: float  # tokens per character
+    fixed: float  # tokens
     calls: int
-    # From calls of the session, from the median of the agent's other sessions, or a guess.
+    # `agent`: the median of the agent's other sessions; `default`: a guess.
     method: Literal["session", "agent", "default"]
     error: float | None = None  # the mean relative error for the calls of the session
 
@@ -200,17 +196,15 @@ class Calibration(Struct, frozen=True):
 
 
 class Fullness(Struct, frozen=True):
-    """The load of a session's next request and the window of its model, both in tokens."""
-
-    load: int
-    window: int
+    load: int  # tokens of the next request
+    window: int  # tokens
     threshold: float  # the share of the window above which the session is too full
     calibration: Calibration
     model: str | None = None
     tier: Tier | None = None
-    recorded: bool = False  # the agent itself recorded the window
+    recorded: bool = False  # the window is recorded by the agent
     step: int = 0  # the highest step of relief taken
-    waits: bool = False  # once the cache is cold, postponed extractions will make the session fit
+    waits: bool = False  # postponed extractions will make it fit once the cache is cold
 
     @property
     def pressure(self) -> float:
@@ -226,11 +220,10 @@ class Fit(Struct, frozen=True):
 
     before: Fullness | None = None
     after: Fullness | None = None
-    room: int = 0  # the load (tokens) up to which the session fits
-    # If the session would fit once its protected restored values are extracted again: the bytes
-    # that this saves, and when their protection ends.
+    room: int = 0  # the highest load (tokens) that fits
+    # Set if only the protection of restored values prevents a fit: their bytes, and its end.
     protected: tuple[int, float] | None = None
-    least: int | None = None  # the least possible load, if no step can make the session fit
+    least: int | None = None  # the least possible load, if no step makes it fit
 
     @property
     def load(self) -> int:

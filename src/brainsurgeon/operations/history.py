@@ -11,14 +11,14 @@ from brainsurgeon.model.reports import KINDS, Event, Run, Tally
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 
-LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs that are listed by default
+LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs listed by default
 _PATIENCE = 10  # failed reads in a row that `follow` tolerates: the store may be locked
 _ID_DIGITS = 18
 _NO_SESSION = -1  # no event has this session id
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
-    """Return the `most` newest runs, the oldest first. If `most` is None, return all runs."""
+    """Return the newest runs, oldest first; all if `most` is None."""
     return store.runs.newest(most)
 
 
@@ -26,10 +26,10 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after `since` (an id, or a time, local without a zone), oldest first.
+    """Return the events after `since`, by default the LISTED newest, oldest first.
 
-    Without `since`, return the LISTED newest events, or all if `everything`. Raises UsageError for
-    an invalid kind or time.
+    `since` is an id or a time; a time without a zone is local. Raises UsageError for an invalid
+    kind or time.
     """
     reader = _Reader(settings, session, kinds)
     found = reader.after(store, 0 if since is None else _id_before(store, since))
@@ -42,7 +42,7 @@ def follow(
 ) -> Iterator[list[Event]]:  # fmt: skip
     """Yield lists of events after `since`, by default from now on, until `wait` returns False.
 
-    A list may be empty. Raises BusyError or StoreUnusableError if too many reads fail, or BusyError
+    Lists may be empty. Raises BusyError or StoreUnusableError if too many reads fail, and BusyError
     if the store was replaced or removed: another store gives the same ids to other events.
     """
     reader, followed, seen, failed = _Reader(settings, session, kinds), None, None, 0
@@ -73,7 +73,7 @@ def follow(
 
 
 class _Reader:
-    """Reads events by kind and session. The session need not have a record yet."""
+    """Reads the events of a session, which need not have a record yet."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:

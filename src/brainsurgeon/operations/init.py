@@ -1,7 +1,7 @@
 """Find the agents of this user, plan the steps of a setup, carry them out, and undo them.
 
-Planning changes nothing. Each step is recorded in the state directory first, so that after a crash
-no step is unrecorded. Files that other programs wrote or changed are reported and kept.
+Planning changes nothing. Each step is recorded before it is done, so that it can be undone after a
+crash. Files that `init` did not write, or that were changed since, are reported and kept.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.store.database import make_directory
 
-PLUGIN = servers.PLUGIN  # in the parameter `mcp`: the plugin for Claude Code
+PLUGIN = servers.PLUGIN
 
-PATIENCE = 120  # seconds until a command is killed; the agents' commands take a few seconds
+PATIENCE = 120  # seconds; the agents' commands take a few
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
 # Keeps a crontab that cannot be listed. Removes a crontab if the line is the only one.
@@ -54,9 +54,8 @@ _SERVICE, _LINE = "a user service", "a line for cron"
 
 
 class Record(Struct):
-    """The steps done by `init`, in order, kept in the state directory."""
-
-    directory: str
+    directory: str  # the state directory
+    # The first entry is about the state directory, the others are the steps done.
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -81,7 +80,7 @@ class Record(Struct):
     def forget(self, entry: dict[str, Any], older: dict[str, Any] | None = None) -> None:
         at = self.entries.index(entry)
         self.entries[at : at + 1] = [older] if older else []
-        if len(self.entries) > 1:  # the first entry is no step
+        if len(self.entries) > 1:
             self._write()
             return
         with suppress(FileNotFoundError):
@@ -297,7 +296,7 @@ def why_no_agent(setup: Setup) -> str | None:
 
 
 def _configuration(homes: Iterable[Home]) -> str:
-    # Defaults become comments: otherwise, they would override the changed defaults of new versions.
+    # Defaults become comments, so that new versions can change them.
     example = _packaged_text("config.toml.example")
     # A service does not have the shell's environment.
     state_dir = os.environ.get("BRAINSURGEON_STATE_DIR") or default_state_dir()
@@ -341,7 +340,7 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    # Configured roots replace the default root, so the lines must name the default root, too.
+    # Configured roots replace the default root, so the lines must name it, too.
     default = home_paths.openclaw_agents()
     kept = [default] if not settings.roots and os.path.isdir(default) else []
     unused = []
@@ -432,7 +431,7 @@ def _write_file(step: FileStep, record: Record) -> Done:
                 is_new = True
                 handle.write(step.content)
     except OSError as error:
-        if is_new:  # the disk is full: a part of the file would count as a file of the user
+        if is_new:  # an incomplete file would later count as changed by the user
             os.unlink(step.path)
         _remove_empty(missing)
         record.forget(entry, older)
@@ -508,7 +507,7 @@ def _run(command: Sequence[str]) -> str | None:
 
 
 def _missing(directory: str) -> list[str]:
-    """Return the missing directories of a path, deepest first."""
+    """Return the missing directories, deepest first."""
     missing = []
     while directory and not os.path.lexists(directory):
         missing.append(directory)
@@ -542,7 +541,7 @@ def _packaged_text(name: str) -> str:
 
 
 def _packaged(name: str) -> str:
-    # The build copies these files from the clone to `packaged/` of the wheel.
+    # A wheel has these files in `packaged`.
     package = os.path.dirname(os.path.dirname(__file__))
     directory = os.path.join(package, "packaged")
     if not os.path.isdir(directory):

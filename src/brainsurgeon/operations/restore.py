@@ -1,8 +1,7 @@
 """Restore the values of an entry, of a session, of all sessions, or of a run.
 
-A session that is not idle gets a pending request; a file that its agent has archived gets none.
-Remaining placeholders are reported, even in sessions without a record: the user may be about to
-uninstall brainsurgeon. A rollback also removes the fields that the run set.
+A session that is not idle gets a pending request. Remaining placeholders are reported, even in
+sessions without a record: the user may be about to uninstall brainsurgeon.
 """
 
 import json
@@ -58,8 +57,8 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
 
-_TRY_AGAIN = 0.5  # seconds between two attempts of a restore that waits
-_REDACTION_WAIT = 86_400.0  # seconds after which no scan looks for the agent's call any more
+_TRY_AGAIN = 0.5  # seconds between two attempts
+_REDACTION_WAIT = 86_400.0  # seconds for which scans look for the agent's call
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
@@ -70,10 +69,10 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    keys: Iterable[str] = ()  # keys of the values to restore; if empty, restore all
+    keys: Iterable[str] = ()  # of the values to restore; all if empty
     pristine: bool = False  # also remove our fields
     wait: bool = False  # wait until the session is idle
-    whole: bool = False  # if the entry is an archived turn, also restore the turn's other entries
+    whole: bool = False  # also restore the other entries of an archived turn
     # Selects the content of the answer. If it raises an error, nothing changes.
     select: Callable[[dict[str, Any]], dict[str, Any]] = dict
     by_tool: bool = False  # requested by a tool call, which a later scan shortens
@@ -83,9 +82,9 @@ def restore(
     settings: Settings, store: Store, entry: str, *, clock: Callable[[], float],
     session: str | Session | None = None, how: How | None = None,
 ) -> reports.RestoreAnswer:  # fmt: skip
-    """Restore the values of an entry.
+    """`entry` is an id or a whole placeholder.
 
-    `entry` is an id or a whole placeholder. Raises NotFoundError, AmbiguousError or ExpiredError
+    Raises NotFoundError, AmbiguousError or ExpiredError
     if the lookup fails, ChangedError if nothing of the entry can be restored, MovedError if the
     agent no longer uses the file, and FailedError if the file cannot be read or replaced.
     """
@@ -133,7 +132,7 @@ def restore(
             if clock() < deadline:
                 time.sleep(_TRY_AGAIN)
                 continue
-            until = clock() + _patience(settings)  # a wait takes as long as a request lasts
+            until = clock() + _patience(settings)
             with store.transaction():
                 for request in requests:
                     store.requests.add(replace(request, asked_at=clock(), lapses_at=until))
@@ -227,7 +226,7 @@ def _has_originals(
 
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
-    """Record a printed answer, so that a later scan can find the agent's call and shorten it."""
+    """Record the answer by which a later scan finds the agent's call, to shorten it."""
     if answer.redaction:
         as_printed = PrintedAnswer.of(printed, answer.answer_id)
         with store.transaction():
@@ -389,7 +388,7 @@ def _change(
     try:
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
-        if not is_archive(file):  # no scan reads archives and carries out requests there
+        if not is_archive(file):  # no scan carries out requests there
             _record(store, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
@@ -501,7 +500,7 @@ def _answer(
     turns = {value.archive_id for value in back} - {None}
     explained = {entry for entry, _ in plan.handled.missed} | set(plan.handled.unfit)
     not_done = plan.not_done
-    not_restored: Counter[str] = Counter()  # numbers of values, by reason
+    not_restored: Counter[str] = Counter()  # by reason
     for value in extracted:
         if value.id in restored or value.is_link:
             continue

@@ -23,7 +23,7 @@ AROUND = 120  # characters of text returned with a hit
 def show_turn(
     settings: Settings, store: Store, entry: str, session: str | Session | None, now: float
 ) -> ArchivedTurn | None:
-    """Return the turn that is archived in an entry, or None.
+    """Return None if the entry is no archive.
 
     Raises NotFoundError or AmbiguousError; FailedError or BusyError if the file cannot be read.
     """
@@ -53,7 +53,7 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield a session with its values restored. If its format is not pruned, yield it as it is."""
+    """Yield a session with its values restored, or as it is if its format is not pruned."""
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
     chosen = session_named(settings, store, name)
@@ -90,7 +90,7 @@ def search(
             f"{text!r} is not a regular expression ({error}); without --regex it is plain text"
         ) from error
     if not text:
-        raise UsageError("search wants a text: TEXT is empty")
+        raise UsageError("TEXT is empty; name a text to search for")
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits, unread = list[Hit](), list[NotSearched]()
     for item in listed:

@@ -1,7 +1,7 @@
 """The provider's prompt cache of a session: whether it is warm, and the cost of breaking it.
 
-A provider keeps the beginning of a request for some time. A request with the same beginning then
-pays only a fraction for it. After a change, the next request writes everything behind it again.
+A provider caches the beginning of a request for some time. A request with the same beginning pays
+a fraction for it. After a change, the next request writes everything behind it again.
 """
 
 from collections import deque
@@ -22,27 +22,27 @@ from brainsurgeon.model.turns import ModelCall
 # Seconds for which Anthropic keeps an unused cache: by default, and on request. OpenAI keeps it
 # for 5 to 10 minutes.
 LIFE, LONG_LIFE = 300.0, 3600.0
-# The prices that a configuration sets, by globs of model ids.
+# By globs of model ids.
 Prices = Collection[tuple[str, Price]]
-TURNS_AHEAD = 2  # number of following turns in which the cache is assumed to stay warm
-TURNS = 50  # number of newest turns whose model calls are counted
+TURNS_AHEAD = 2  # the cache is assumed to stay warm for so many turns
+TURNS = 50  # newest turns whose model calls are counted
 
 
 class Break(Struct, frozen=True):
     """The effect of a plan on the prompt cache, in tokens of the next request."""
 
     saved: int = 0  # by unrequested removals
-    # Written to the cache again because of these removals: from the end of the last cached prompt
-    # before them, to the first requested change or the end of the session.
+    # Written to the cache again because of these removals. A requested change also breaks the
+    # cache, so what follows it is not counted.
     rewritten: int = 0
 
 
 class Cache(Struct, frozen=True):
-    """The prompt cache of a session, by the usage of its live calls."""
+    """The prompt cache of a session, estimated from its recorded calls."""
 
     warm_until: float | None = None  # None if no cache of the next request is known
     calls: float = 0  # the median number of model calls in a turn
-    hour: bool = False  # it was written for an hour
+    hour: bool = False  # it is kept for an hour
     model: str | None = None
 
 
@@ -101,7 +101,7 @@ def read(
     optional = plan.optional
     start = optional[0].start if optional else 0
     end = min((edit.start for edit in plan.edits if plan.is_requested(edit)), default=None)
-    # An archive changes requests from the end of the turn's prompt on, but edits the last answer.
+    # An archive edits the last answer, but changes requests from the end of the prompt on.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
@@ -131,7 +131,7 @@ def read(
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
-    """Return when unrequested removals of live values may be made; None means now."""
+    """Return when unrequested removals may be made; None means now."""
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
     saved = change.saved * price.read * TURNS_AHEAD * cache.calls

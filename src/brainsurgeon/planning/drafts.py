@@ -48,18 +48,18 @@ Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extra
 
 
 class SurveyTooShortError(Exception):
-    """Raised with an `_extractable` that exceeds the number of surveyed messages."""
+    """The argument is an `_extractable` that exceeds the number of surveyed messages."""
 
 
 class Judge:
     def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
-        # If not 0, values of at most so many characters are not judged, except in entries with
-        # placeholders, our fields or a request, and in archived turns.
+        # Values of at most so many characters are skipped, except in archived turns and in entries
+        # with placeholders, our fields or a request.
         self.shortest = 0
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
-        # By offset and path: signed parts that stay, unless their signature breaks.
+        # Signed parts, by offset and path. They are extracted only if their signature breaks.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
         self.parts: Sequence[Part] = ()  # of the last entry
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
@@ -91,8 +91,8 @@ class Judge:
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
 
-        Archives, existing or planned, replace the values at the paths `taken`. Once the planned
-        archives are made, at most `farthest` messages follow the entry.
+        Archives replace the values at the paths `taken`. After the planned archives, at most
+        `farthest` messages follow the entry.
         """
         form, survey, ident = self._session.form, self._session.survey, parsed.ident
         chosen = override_of({}, ident, self._sets, self._pins)[0]
@@ -105,7 +105,7 @@ class Judge:
             parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
         if not (parts or signatures):
             return []
-        here = self.state(parsed, standing)  # also notes when an inactive branch dies
+        here = self.state(parsed, standing)
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
         going: Going = []
         judged = []
@@ -206,7 +206,7 @@ class FieldRequests:
         self.entries = self.sets.keys() | self._records.keys()
         self._seen: set[int] = set()
         self._missed: list[tuple[str, str]] = []
-        self.dropped: dict[int, str] = {}  # fields to undo that are gone: entry ids by record
+        self.dropped: dict[int, str] = {}  # entry ids of fields that are already gone, by record id
 
     def concern(self, ident: str, entry: Entry) -> bool:
         if ident in self.entries:
@@ -218,7 +218,7 @@ class FieldRequests:
         self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
         left: list[Extraction], now: float,
     ) -> list[FieldEdit]:  # fmt: skip
-        """`back` are the values that are restored into the entry, `left` its other values."""
+        """`back` are the values restored into the entry, `left` its others."""
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
         chosen = self.sets.get(ident)
@@ -298,7 +298,7 @@ def _newness(request: Request) -> float:
 
 
 class Ids:
-    """The hashes of the ids in a file. Query them only after the whole file has been read."""
+    """The ids in a file. Query them only after all were added."""
 
     def __init__(self) -> None:
         self._hashes = array("q")

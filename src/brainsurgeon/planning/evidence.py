@@ -15,9 +15,9 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
 
-LEAST = 2048  # minimum bytes for each long result, while the budget lasts
-HEAD = 1024  # maximum bytes that a shortened result keeps of its beginning
-SHORTEST = 256  # a result that would be cut to fewer bytes is left out
+LEAST = 2048  # minimum bytes of each long result, while the budget lasts
+HEAD = 1024  # maximum bytes of the beginning of a shortened result
+SHORTEST = 256  # a result is left out rather than cut to fewer bytes
 
 
 class Evidence(Struct, frozen=True):
@@ -81,7 +81,7 @@ def notice(value: Extraction) -> str:
 
 
 def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
-    """Return the calls in `entries` (offset and entry) and their results. Either may be missing."""
+    """`entries` are pairs of offset and entry. A call or its result may be missing."""
     calls: list[Evidence] = []
     at: dict[str, int] = {}
     without_id: deque[int] = deque()
@@ -90,7 +90,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
         for call in step.calls if step else ():
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
-                continue  # the same call again: an id is reused only after the result
+                continue  # repeated: an agent reuses an id only after the result
             if call.call_id is None:
                 without_id.append(len(calls))
             else:
@@ -126,7 +126,7 @@ def shares(
 
 
 def shortened(data: bytes, room: int) -> bytes:
-    """Return UTF-8 text in at most `room` bytes: whole, both ends around a marker, or nothing."""
+    """Cut out the middle of longer UTF-8 text; return b"" if `room` cannot hold the marker."""
     size = len(data)
     if size <= room:
         return data
@@ -169,7 +169,7 @@ def _failed(holder: dict[str, Any]) -> bool:
 
 
 def nearest(path: KeyPath, values: Sequence[Extraction]) -> Extraction:
-    """Return the first value whose path has the longest end in common with `path`."""
+    """Return the first value whose path shares the most last steps with `path`."""
 
     def equal_steps(value: Extraction) -> int:
         pairs = zip(reversed(path), reversed(value.path), strict=False)

@@ -1,9 +1,9 @@
 """Carry out plans, in session files and in the rows of a database.
 
-The order of the steps makes this safe. To extract values, the journal entry, the values and their
-records are committed to the store, then the file is exchanged. To restore values, the file is
-exchanged first, then the records are changed. A refused rewrite leaves no records in the store,
-unless another process may have read its placeholders.
+The order of the steps makes this safe. Extracted values, their records and a journal entry are
+committed to the store before the file is exchanged. The records of restored values are changed
+after the exchange. The records of a refused rewrite are removed, unless another process may have
+read its placeholders.
 
 A large commit costs as many syncs as a small one, about five. So several files share each commit,
 but each file succeeds or fails by itself.
@@ -74,7 +74,7 @@ class ExtractedValues:
     def put(self, room: int = sys.maxsize) -> int:
         """Store values until `room` bytes are written. Return the number of bytes written.
 
-        Runs inside the caller's transaction. If that fails, this object must not be used again.
+        If the caller's transaction fails, this object must not be used again.
         Raises BusyError if, since planning, a request was recorded or a value has expired.
         """
         if not self.journal_id:
@@ -143,7 +143,7 @@ class ExtractedValues:
 def _note_fields(
     store: Store, session_id: int, journal_id: int, edits: Sequence[FieldEdit], run_id: int | None
 ) -> None:
-    """Record each edited field with its bytes before our first edit, to undo all edits."""
+    """Record edited fields, so that an undo of a second edit also undoes the first."""
     records = store.fields.of_entries(session_id, {edit.entry_id for edit in edits})
     for edit in edits:
         if edit.undoes is not None:
@@ -175,7 +175,7 @@ def _confirm(store: Store, change: Change, extracted: ExtractedValues) -> None:
 
 
 class Attempt:
-    """The attempt to change one session file. Closing `held` releases the session's lock."""
+    """Closing `held` releases the session's lock."""
 
     def __init__(
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
@@ -195,7 +195,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # A rewrite without `new_inode` is no obstacle: it never exchanged the names.
+            # Without `new_inode`, it never exchanged the names.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)
@@ -250,7 +250,7 @@ class Attempt:
             recover.resolve(self.store, rewrite, self.session.descriptor)
 
 
-_UNCONFIRMED = 0.05  # seconds after which finished exchanges are recorded before others begin
+_UNCONFIRMED = 0.05  # seconds after which exchanges are recorded before others begin
 
 
 def apply(
@@ -258,8 +258,8 @@ def apply(
 ) -> list[Rewrite | Exception]:
     """Carry out plans. Return, for each session, its rewrite or the error that prevented it.
 
-    After RefusedError, the session is unchanged. After any other error, a rewrite that was begun is
-    finished or undone as after a crash, at the latest by the next recovery.
+    After RefusedError, the session is unchanged. After any other error, the rewrite is finished or
+    undone as after a crash, at the latest by the next recovery.
     """
     try:
         changes = _recorded(store, changes)
@@ -323,11 +323,11 @@ def _replace_files(store: Store, attempts: list[Attempt]) -> None:
 
 
 def _lock(attempts: list[Attempt]) -> list[Attempt]:
-    """Lock the sessions. Wait only for a single session: otherwise two runs could deadlock."""
+    """Wait only for a single session: otherwise two runs could deadlock."""
     is_only, locked = len(attempts) == 1, list[Attempt]()
     for attempt in attempts:
         if attempt.change.session_id in [other.change.session_id for other in locked]:
-            continue  # another file of the same session: our own lock does not exclude us
+            continue  # another file of a session that we have locked
         try:
             attempt.lock(PATIENCE if is_only else 0.0)
             locked.append(attempt)
@@ -362,7 +362,7 @@ def _store_values(store: Store, locked: list[Attempt], *, is_only: bool) -> bool
 
 
 def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt, Successor]]:
-    """Write the new files. Before any is exchanged, record that they are complete."""
+    """Record that the new files are complete before any is exchanged."""
     written = []
     for attempt in locked:
         try:
@@ -418,10 +418,9 @@ def _record(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | N
 
 
 class _RowsAttempt:
-    """The attempt to change a session in a database, in steps of a few rows.
+    """Changes a session in a database, in steps of a few rows.
 
-    The order of the commits is the same as for files. Each step is a rewrite with its own journal
-    entry. If a later step is refused, the session is still valid and its records are correct.
+    Each step is a rewrite with its own journal entry, and leaves a valid session.
     """
 
     def __init__(
@@ -471,7 +470,7 @@ class _RowsAttempt:
         return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
 
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
-        """Carry out one step. After RefusedError, its rows are unchanged."""
+        """After RefusedError, the rows of the step are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.span.seq: self._lines.row(row.span) for row in step}
         texts = {seq: columns.event() for seq, columns in before.items()}
@@ -494,8 +493,8 @@ class _RowsAttempt:
                     kept = columns.packed, columns.size, columns.navigation
                     store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
         try:
-            # A restoration must be durable, since its stored value may be deleted afterwards. An
-            # extraction need not be: if its commit is lost, the original is in the row again.
+            # A restored value may be deleted from the store, so the commit must be durable. After a
+            # lost extraction, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
             at, generation = row_writing.change(
                 self._session.file.directory, self._lines.database, self._session.file.name, edits,
@@ -513,7 +512,7 @@ class _RowsAttempt:
             with suppress(Exception):
                 recover.resolve(store, store.journal.rewrite(extracted.journal_id))
             raise
-        # The state after our write. Any other state that the next step finds is the agent's work.
+        # Any other state that the next step finds is the agent's work.
         self._window = replace(
             self._window, times=replace(self._window.times, transcript=at),
             events=replace(self._window.events, generation=generation),
@@ -533,7 +532,7 @@ class _RowsAttempt:
         """Look up the agent's processes. Return the check to make once the database is locked."""
         seen, path = self._session.presence, self._session.file.directory
         presence = openclaw_database.presence(path, open_here=True)
-        maintained = max(seen.maintained, presence.maintained)  # the second is 0 if unreadable
+        maintained = max(seen.maintained, presence.maintained)  # 0 if it could not be read
         # None means that there may be a process that we cannot see.
         opened_at = None if seen.opened_at is None else presence.opened_at
         presence = replace(presence, opened_at=opened_at, maintained=maintained)
@@ -542,7 +541,7 @@ class _RowsAttempt:
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
-    """Return the part of a plan that one step carries out. Only the last part ends requests."""
+    """Only the last part of a plan ends requests."""
     rows = sorted(step, key=lambda row: row.span.seq)
     part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
     if last:
@@ -553,12 +552,12 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     return replace(part, sightings=sightings, handled=handled)
 
 
-_MOST_BYTES = 8 << 20  # largest total size of files that wait: their plans are in memory
-_LONGEST = 0.5  # seconds for which a session waits, or longer while the next is examined
+_MOST_BYTES = 8 << 20  # of waiting files: their plans are in memory
+_LONGEST = 0.5  # seconds after which waiting sessions are changed
 
 
 class Planned(Change, frozen=True):
-    """A session to be changed, open until `held` is closed."""
+    """The session is open until `held` is closed."""
 
     outcome: Outcome
     held: ExitStack
@@ -570,7 +569,7 @@ class Planned(Change, frozen=True):
 
 
 class Batch:
-    """Planned sessions that wait to be changed together. They are few, since they stay open."""
+    """A few planned sessions, which stay open until they are changed together."""
 
     def __init__(self) -> None:
         self._waiting: list[Planned] = []
@@ -607,7 +606,7 @@ class Batch:
             yield waiting
 
 
-NO_ANSWER = "the turn that made the request contains no whole answer from brainsurgeon"
+NO_ANSWER = "the turn of the request contains no complete answer from brainsurgeon"
 KEPT = "the configuration has keep_purge_control_calls = true"
 
 
@@ -635,7 +634,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
         try:
             with store.transaction():
                 store.savings.remember(change.session_id, made.savings_after(savings, examined.now))
-        except BaseException:  # without the result, the caller cannot finish the rewrite
+        except BaseException:  # the caller gets no result to finish
             finish_now([result])
             raise
     if result.why_partial:

@@ -26,7 +26,7 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    """Record a signal if the last calls of a session are equal, but only once for such a series."""
+    """Record one signal for a series of equal calls at the end of a session."""
     times, form = settings.signals.repeat_threshold, session.format
     newest = calls.last_calls(parsed_lines(session.lines.backward(), form), form)
     last = list(islice(newest, times))
@@ -75,7 +75,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
-    """Record a signal if no step relieves a session any more. `full` is the load after its plan."""
+    """Record a signal if a session is too full even after its plan (`full`)."""
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if not full.is_unrelieved or (before and before.is_unrelieved):
@@ -90,12 +90,12 @@ def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) 
 
 
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
-    """Return the calls in a session whose costs are not recorded yet, by call id."""
+    """Return the calls whose costs are not recorded yet, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
     begun = spending.has_session(session.file.path)
     for ident, call in calls.calls_in(session.lines.backward(), session.format):
         if ident in new:
-            continue  # of the entries of one message, only the last has all figures
+            continue  # a message may have several entries; the last has all figures
         if not spending.has(ident):
             new[ident] = call
         elif begun:
@@ -106,7 +106,7 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
 def count_calls(
     store: Store, session: AnyOpen, known: Mapping[int, ModelCall] | None = None
 ) -> None:
-    """Record the costs of the new calls of an idle session. `known` are all calls, if available."""
+    """Record the costs of new calls. `known` are all calls of the session, if available."""
     new = new_calls(store, session) if known is None else {
         ident: call for ident, call in known.items() if not store.spending.has(ident)
     }  # fmt: skip
@@ -114,7 +114,7 @@ def count_calls(
 
 
 def count_savings(examined: Examination, plan: Plan, *, of_tail: bool = False) -> Savings | None:
-    """Return the savings in a session up to its newest call, or None if there is nothing new."""
+    """Return the savings up to the newest call, or None if there is nothing new."""
     record = examined.record
     before = examined.store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:

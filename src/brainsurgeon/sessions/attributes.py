@@ -1,4 +1,4 @@
-"""Copy a session file's attributes. Before anything is stored, `lost` checks that none is lost."""
+"""Copy a session file's attributes, and check beforehand that none is lost."""
 
 import errno
 import fcntl
@@ -13,13 +13,12 @@ _ACCESS_LIST = "system.posix_acl_access"  # a new file may inherit one from its 
 # FS_IOC_GETFLAGS of linux/fs.h (ioctl_iflags(2)).
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 _FIXED = 0x10 | 0x20  # immutable and append-only: such a file cannot even be renamed
-# Flags by which the filesystem notes how it stores a file (such as compressed blocks, encrypted,
-# extents, inline). They need not be copied.
+# Flags about how the filesystem stores a file (such as extents, inline). They need not be copied.
 _STORAGE_FLAGS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
 
 
 def lost(descriptor: int, directory: int) -> str | None:
-    """Return why a new file in the directory cannot get all properties of an open file, or None."""
+    """Return why a new file in the directory would lose a property of an open file, or None."""
     status, user = os.fstat(descriptor), os.geteuid()
     if not _may_chown(user):
         if status.st_uid != user:
@@ -27,7 +26,7 @@ def lost(descriptor: int, directory: int) -> str | None:
         above = os.fstat(directory)
         inherited = above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
         if status.st_gid not in (inherited, os.getegid(), *os.getgroups()):
-            return f"its group ({status.st_gid}) cannot be given to a new file by this user"
+            return f"this user cannot give the file's group ({status.st_gid}) to a new file"
     for name in _listed(descriptor):
         if name.startswith(("security.", "trusted.")) and name not in _LABELS:
             return f"its attribute {name} would be lost"
@@ -40,7 +39,7 @@ def lost(descriptor: int, directory: int) -> str | None:
 
 
 def copy(old: int, new: int, status: os.stat_result) -> None:
-    """Copy attributes from the old file to the new one, and owner, mode and times from `status`."""
+    """Owner, mode and times are copied from `status`."""
     owner = os.fstat(new)
     if (owner.st_uid, owner.st_gid) != (status.st_uid, status.st_gid):
         os.fchown(new, status.st_uid, status.st_gid)

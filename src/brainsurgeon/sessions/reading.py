@@ -1,8 +1,7 @@
-"""Open one session once, read-only, and read its lines as bytes."""
+"""Open a session read-only, and read its lines as bytes."""
 
-# A session file is read and later leased through the same descriptor, since a second descriptor
-# would prevent the lease. Lines end at LF only: `str.splitlines` would also split at U+2028 and
-# U+0085, which occur unescaped in JSON strings.
+# A session file is read and leased through one descriptor: a second would prevent the lease. Lines
+# end at LF only: `str.splitlines` also splits at U+2028 and U+0085, which occur in JSON strings.
 
 import hashlib
 import os
@@ -31,7 +30,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class RefusedError(Exception):
-    """The session must be left alone. `format` is set if brainsurgeon only reads this format."""
+    """The session must not be changed. `format` is set if its format is only read."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)
@@ -43,8 +42,6 @@ class ObstacleError(RefusedError):
 
 
 class Opened(ABC):
-    """A session that is open for reading: a file, or rows of a database."""
-
     file: SessionFile
     fingerprint: Fingerprint
     check_stop: Callable[[], None]  # called at every read; may raise StoppedError
@@ -62,12 +59,12 @@ class Opened(ABC):
 
     @cached_property
     def format(self) -> Format:
-        """The format. Raises RefusedError if it is unknown or unsupported."""
+        """Raises RefusedError if it is unknown or unsupported."""
         return self._beginning[0]
 
     @cached_property
     def identity(self) -> str | None:
-        """The id of the conversation, None if it has none. Raises RefusedError like `format`."""
+        """The id of the conversation. Raises RefusedError like `format`."""
         return self._beginning[1]
 
     @property
@@ -102,7 +99,7 @@ class OpenSession(Opened):
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def continue_at(self, point: Resume) -> bool:
-        """Begin `lines` at a resume point. Return False if the point is not valid any more."""
+        """Let `lines` begin at a resume point. Return False if the point is no longer valid."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if form is None or mark_of(self.descriptor, point.offset, size) != point.mark:
             return False
@@ -127,7 +124,7 @@ class OpenSession(Opened):
 
     @property
     def obstacle(self) -> str | None:
-        """Why the file cannot be replaced, or None. Ignores its content and `mounted`."""
+        """Why the file cannot be replaced, or None. Checks neither content nor mounts."""
         if os.fstat(self.descriptor).st_nlink != 1:
             return "the file has more than one name (hard links)"
         unproven = None if self.file.exclusive else leases.unproven(self.descriptor)
@@ -194,14 +191,14 @@ def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
     return formats.recognise(head(lines), hint)
 
 
-MARK = 4096  # bytes to read at each of three offsets
+MARK = 4096  # bytes read at each of three offsets
 
 
 def mark_of(descriptor: int, offset: int, size: int) -> bytes:
     """Return a digest of a file's first bytes, and of the bytes before `offset` and before `size`.
 
-    If a file of this size or longer has the same digest, the agent has not rewritten it: a rewrite
-    would change the beginning or shift the lines. Lines may have been appended.
+    It stays the same if the agent appends lines. It changes if the agent rewrites the file, since
+    this changes the beginning or shifts the lines.
     """
     digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
     for end in (offset, size):
@@ -210,7 +207,7 @@ def mark_of(descriptor: int, offset: int, size: int) -> bytes:
 
 
 def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return the mark of an open file, or None if the file has changed since it was read."""
+    """Return None if the file has changed since it was read."""
     mark = mark_of(descriptor, offset, seen.size)
     return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
@@ -262,7 +259,7 @@ class FileLines:
 
 
 def read_range(descriptor: int, start: int, end: int, chunk: int = CHUNK) -> Iterator[bytes]:
-    """Yield bytes up to `end` or the end of the file. `chunk` limits the first piece only."""
+    """`chunk` limits the first piece only."""
     while start < end:
         piece = os.pread(descriptor, min(chunk, end - start), start)
         if not piece:

@@ -26,7 +26,7 @@ from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
 from brainsurgeon.store.history import Facts
 
-# A check ends after so many values or bytes. Known damaged values are checked in any case.
+# Largest portion of a check in values and bytes, without known damaged values.
 CHECKED, CHECKED_BYTES = 2000, 64 << 20
 # On real tool results, level 1 compresses within 1 % of level 3 in four fifths of the time.
 _compressor = zstandard.ZstdCompressor(level=1)
@@ -39,7 +39,7 @@ def digest(value: bytes) -> bytes:
 
 class Blobs(Table):
     def put(self, value: bytes) -> tuple[int, bytes, int]:
-        """Store a value unless it is stored. Return its row id, its digest, the bytes written."""
+        """Return row id, digest and bytes written (0 if the value is known)."""
         key = digest(value)
         known = self._first(
             "SELECT id FROM blobs WHERE substr(digest, 1, 8) = substr(?1, 1, 8) AND digest = ?1",
@@ -53,7 +53,7 @@ class Blobs(Table):
         return self._insert("blobs", row), key, len(data)
 
     def get(self, blob_id: int, key: bytes) -> bytes:
-        """Return a value; raise DamagedError if it is missing or its digest is not `key`."""
+        """Return a value. Raises DamagedError if it is missing or its digest is not `key`."""
         statement = "SELECT size, codec, data FROM blobs WHERE id = ?"
         row = self._execute(statement, (blob_id,)).fetchone()
         if row is None:
@@ -77,11 +77,10 @@ class Blobs(Table):
         ).rowcount
 
     def check(self, check_stop: Callable[[], None]) -> tuple[int, list[int]]:
-        """Check the values that were damaged at the last check, and a portion of all others.
+        """Check the values that were damaged at the last check, and the next portion of the others.
 
-        Values that were stored since the last check are left out. Returns the id after which the
-        next portion begins, and the ids of damaged or missing values. Each value is looked up by
-        its id: in a damaged database, a query may end early without an error.
+        Returns the id after which the following portion begins, and the ids of damaged or missing
+        values. Looks up each value by its id, since a scan of a damaged table may end early.
         """
         after, known, until = self._checked()
         of = "SELECT blob_id, digest, size FROM extractions WHERE blob_id"
@@ -137,10 +136,10 @@ _COLUMNS = ", ".join([
     *(f"e.{name}" for name in Extraction.__struct_fields__[:-2]),
     _STATE, "e.expired_at", "e.expired_why",
 ])  # fmt: skip
-# True for extractions with a placeholder, and for those of archives.
+# True if the extraction has a placeholder or belongs to an archive.
 _NAMES = "(replacement IS NULL OR archive_id IS NOT NULL)"
-_LEAST_NUMBER = "least_number"  # key of a fact about placeholders whose ids are not random
-# True for the extractions whose placeholder has the id ?1, with or without a number.
+_LEAST_NUMBER = "least_number"
+# True if the placeholder has the id ?1, with or without a number.
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 
 
@@ -202,7 +201,7 @@ class Extractions(Table):
         ]  # fmt: skip
 
     def add(self, edit: Removal, **columns: object) -> None:
-        """Record an extraction that a rewrite will make. `columns` are those that `edit` lacks."""
+        """`columns` are those that `edit` lacks."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
@@ -215,8 +214,8 @@ class Extractions(Table):
         })  # fmt: skip
 
     def value(self, extraction_id: int) -> bytes:
-        """Return the value of an extraction; raise BusyError if it expired, or DamagedError."""
-        why = "a value expired while it was about to be restored; nothing was touched"
+        """Return a value. Raises BusyError if it has expired, or DamagedError."""
+        why = "a value has expired in the meantime"
         blob_id, digest, _ = self.stored(extraction_id, why)
         try:
             return Blobs(self._connection).get(blob_id, digest)
@@ -224,7 +223,7 @@ class Extractions(Table):
             raise DamagedError(str(damaged), extraction_id) from damaged
 
     def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
-        """Return id, digest and size of a stored value; raise BusyError(message) if it expired."""
+        """Return id, digest and size. Raises BusyError(message) if the value has expired."""
         row: tuple[int, bytes, int] | None = self._execute(
             "SELECT blob_id, digest, size FROM extractions WHERE id = ? AND blob_id IS NOT NULL",
             (extraction_id,),
@@ -238,7 +237,7 @@ class Extractions(Table):
         return dict(self._execute(statement, (session_id,)))
 
     def totals(self) -> dict[int, tuple[int, int]]:
-        """Return the number of values outside of archives, and all bytes saved, by session."""
+        """Return, by session, the number of values outside of archives, and all bytes saved."""
         # The length of a placeholder without its id, in a block and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
@@ -259,7 +258,7 @@ class Fields(Table):
         self._insert("fields", row)
 
     def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return the fields of a session, then other records of `entries`, with session id 0."""
+        """Return the fields of a session, then those of `entries` in others (with session id 0)."""
         own = self.of_session(session_id) if session_id is not None else []
         known = {(one.entry_id, one.name) for one in own}
         others = self._records(
@@ -291,9 +290,9 @@ class Placeholders(Table):
     ) -> str:  # fmt: skip
         """Return the id for the placeholder of a value: `ident`, or `ident~2`, `ident~3`, ...
 
-        `value` is the id of the stored value and its digest. Equal bytes at the same path share a
-        placeholder. `taken` are placeholders in the file with another meaning. `reused` means that
-        the id is not random: other sessions may have it.
+        `value` is the row id and digest of the stored value. Equal bytes at the same path share a
+        placeholder. `taken` are placeholders in the file without a record. `reused` means that the
+        entry id is not random: other sessions may have it.
         """
         place = key_path_text(path)
         least = (reused and Facts(self._connection).get(_LEAST_NUMBER)) or 1
@@ -335,8 +334,8 @@ class Placeholders(Table):
 def renumber(connection: sqlite3.Connection) -> None:
     """Prevent a restored store from reusing placeholders that were made after the backup.
 
-    Files may still contain them. Entry ids that are not random would get the same numbers again, so
-    their numbers continue from a random one. It has at most nine digits, as a placeholder allows.
+    For entry ids that are not random, the numbers continue from a random one. It has at most nine
+    digits, as a placeholder allows.
     """
     Facts(connection).put(_LEAST_NUMBER, 10**6 + secrets.randbelow(9 * 10**8))
 
@@ -358,10 +357,7 @@ class Placements(Table):
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],
         missed: Iterable[int], now: float,
     ) -> None:  # fmt: skip
-        """Record the extractions that a session contains (`standing`), after it was read.
-
-        `gone` are no longer in their entries. The entries of `missed` were not found.
-        """
+        """`gone` are no longer in their entries. The entries of `missed` were not found."""
         if present := set(standing):
             seen = "SELECT extraction_id FROM placements WHERE session_id = ? AND missed_at IS NULL"
             self.add(session_id, present.difference(self._column(seen, session_id)))
@@ -373,7 +369,7 @@ class Placements(Table):
         )
 
     def add(self, session_id: int, extraction_ids: Iterable[int]) -> None:
-        """Record that a session contains extractions. Ignores ids that the store no longer has."""
+        """Ignores ids that the store no longer has."""
         listed = list(extraction_ids)
         self._executemany(
             "INSERT INTO placements (session_id, extraction_id)"
@@ -443,7 +439,7 @@ class Archives(Table):
         try:
             return Blobs(self._connection).get(*row).decode() if row else None
         except DamagedError:
-            return None  # the stored summary is damaged: the turn gets another
+            return None  # the turn gets another
 
     def keep_summary(self, digest: bytes, text: str) -> None:
         blob, _, _ = Blobs(self._connection).put(text.encode())
