@@ -1,7 +1,6 @@
 """The daemon: scans by schedule and soon after changes, retention by cron, one job at a time.
 
-Only the scheduler's one worker thread scans and writes to the store. The main thread waits for
-signals and reloads. Other threads watch the roots, watch the clock, and run `on_signal`.
+Only the scheduler's one worker thread scans and writes to the store.
 """
 
 import gc
@@ -47,11 +46,11 @@ from brainsurgeon.store.database import DatabaseError, explain, hold_daemon_lock
 
 Load = Callable[[], tuple[Settings, list[str]]]  # returns warnings, too
 Roots = dict[str, tuple[int, int]]  # device and inode of each existing root, by its real path
-# Signals that all threads block and sigwait(3) receives. A handler might run late or never: Python
-# runs it in the main thread only, but the kernel may interrupt another thread.
+# Signals for sigwait(3). A handler might run late or never: Python runs it in the main thread only,
+# but the kernel may interrupt another thread.
 OS_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-ROOTS_INTERVAL = 5.0  # seconds after which the watcher notices a new or a removed root
-WAKE_INTERVAL = 1.5  # seconds after which the watcher wakes up, and notices that it must stop
+ROOTS_INTERVAL = 5.0  # seconds between checks for new and removed roots
+WAKE_INTERVAL = 1.5  # seconds after which the watcher notices that it must stop
 # Seconds between checks of the clock if there is no watchdog, and the largest ignored change.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 SIGNALS_INTERVAL = 5.0  # seconds between two searches of one path for signals (key `on_signal`)
@@ -95,7 +94,7 @@ class _Daemon:
         self._logged_problems: set[str] = set()
         self._store_error: StoreUnusableError | None = None
         self._last_beat = 0.0
-        self._searched_at: dict[str, float] = {}  # times of the last searches for signals, by path
+        self._searched_at: dict[str, float] = {}  # by path
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none.
         limit = os.environ.get("WATCHDOG_USEC", "")  # microseconds
@@ -271,12 +270,11 @@ class _Daemon:
                 self._stop.wait(60)
 
     def _changes(self, roots: Roots) -> Iterator[str]:
-        """Yield the changed paths below these roots, until the existing roots or `watch` change."""
         try:
             yield from self._changes_below(roots, ignore_denied=False)
         except PermissionError:
-            # Ignore permission errors, since every scan reports unreadable directories. This comes
-            # second, since it would also hide the error that the limit of inotify is reached.
+            # Every scan reports unreadable directories. `ignore_denied` comes second: it also hides
+            # the error that the limit of inotify is reached.
             yield from self._changes_below(roots, ignore_denied=True)
 
     def _changes_below(self, roots: Roots, *, ignore_denied: bool) -> Iterator[str]:

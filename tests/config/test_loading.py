@@ -309,9 +309,9 @@ BAD = [
      "use[0].sessions[0]: wants a glob of agent/name"),
     ("use", '[{sessions = ["key:"], profile = "debug"}]', "use[0].sessions[0]: wants a glob of"),
     ("use", '[{sessions = "*", profile = "chat"}, {sessions = "a/b", profile = "debug"}]',
-     'use[1].sessions: can never match: wants a glob that none of the earlier ones ("*") covers'),
+     'use[1].sessions: ["a/b"] is given, but it can never match: earlier globs ("*") cover it'),
     ("use", '[{sessions = "a/*", profile = "chat"}, {sessions = "a/b*", profile = "debug"}]',
-     'use[1].sessions: can never match: wants a glob that none of the earlier ones ("a/*") covers'),
+     'use[1].sessions: ["a/b*"] is given, but it can never match: earlier globs ("a/*") cover it'),
     ("keep_resent", "3", "keep_resent: no such key; did you mean keep_recent?"),
 ]  # fmt: skip
 

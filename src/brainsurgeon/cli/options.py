@@ -172,7 +172,6 @@ def print_answer(in_json: Any, as_text: Callable[..., str], *answer: Any) -> Non
 
 
 def shows_progress() -> bool:
-    """Check whether standard error is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -219,7 +218,7 @@ class OutputError(BrainsurgeonError):
 def _output_errors() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError as error:  # typer would exit with 1 because of its errno: remove that
+    except BrokenPipeError as error:  # without its errno, with which typer would exit with 1
         raise BrokenPipeError from error
     except OSError as error:
         raise OutputError(f"standard output cannot be written: {error.strerror}") from error

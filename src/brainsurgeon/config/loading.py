@@ -1,4 +1,4 @@
-"""Load the settings from a TOML file and the environment, list them, and make their JSON schema."""
+"""The settings: load and list them, and make their JSON schema."""
 
 import json
 import os
@@ -120,8 +120,8 @@ def _profile_problems(settings: Settings) -> Iterator[str]:
             names = ", ".join(map(json.dumps, dict.fromkeys(covering)))
             listed = json.dumps(list(use.sessions), ensure_ascii=False)
             yield (
-                f"use[{number}].sessions: can never match: wants a glob that none of the "
-                f"earlier ones ({names}) covers, but {listed} is given"
+                f"use[{number}].sessions: {listed} is given, but it can never match: "
+                f"earlier globs ({names}) cover it"
             )
         earlier += use.sessions
 

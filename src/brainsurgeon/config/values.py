@@ -61,7 +61,7 @@ def _cron_field(word: str, low: int, high: int, names: tuple[str, ...]) -> list[
 
 LARGEST = 2**53  # larger integers are not exact in every JSON parser
 CENTURY = 3_155_760_000  # seconds in 100 years, the longest duration
-KEY = "key:"  # prefix of a glob of session keys: the names that an agent gives its sessions
+KEY = "key:"  # prefix of a glob of session keys
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SIZES = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3}
 _DURATION = re.compile(r"([1-9][0-9]{0,11})([smhdw])")
@@ -105,7 +105,6 @@ def wants(text: str) -> WrapValidator:
 
 
 def seconds_of(value: Any) -> int | None:
-    """Parse a duration such as `24h`. Return seconds, or None for `never`."""
     if value is None or value == "never":
         return None
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -137,7 +136,6 @@ def _interval(value: Any) -> int:
 
 
 def _duration_text(seconds: int | None) -> str:
-    """Return a duration in its largest whole unit, but a day as 24h and a week as 7d."""
     if seconds is None:
         return "never"
     if seconds == 0:
@@ -202,7 +200,6 @@ def _root(value: Any) -> str:
 
 
 def _excluded(value: Any) -> str:
-    """Validate a pattern of `exclude`. A glob that matches no absolute path is refused."""
     text = value if isinstance(value, str) and "\0" not in value else ""
     kind, _, name = text.partition(":")
     if (kind in _EXCLUDE_KINDS and name) or text[:1] in ("/", "*", "?", "["):

@@ -43,7 +43,7 @@ class Thoughts(Struct, frozen=True):
 
 
 class Format(ABC):
-    """How an agent writes sessions: the entries and their values."""
+    """How an agent writes sessions."""
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
@@ -62,10 +62,7 @@ class Format(ABC):
         """Return the id of the conversation. It must never change while the file is used."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest that tells entries with equal ids apart, None if ids are unique.
-
-        It depends only on parts of the entry that we never edit.
-        """
+        """Return a digest of uneditable parts that tells entries with equal ids apart, or None."""
         return None
 
     @abstractmethod

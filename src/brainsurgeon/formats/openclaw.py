@@ -45,7 +45,7 @@ from brainsurgeon.model.turns import (
     TurnStep,
 )
 
-# An entry of these types becomes the leaf, the end of the branch. These are the types of openclaw
+# An entry of these types becomes the leaf, the end of the branch: the types of openclaw
 # (transcript-tree, isCanonicalSessionEntryType), and those that newer versions and pi add.
 TREE_TYPES = (
     "message", "thinking_level_change", "model_change", "compaction", "branch_summary",
@@ -150,9 +150,8 @@ class Reach:
 class Asking:
     """Finds the user message that began the last turn. `look` takes the entries, last first.
 
-    If the answer to tool results failed (too long, aborted), the user may have written another
-    message. The provider joins it with the results: the turn continues, and its thinking must be
-    sent again. So the message before the results began the turn.
+    A user message after tool results without an answer (too long, aborted) does not begin a turn:
+    the provider joins it with the results, and needs the thinking before them.
     """
 
     def __init__(self) -> None:
@@ -494,9 +493,8 @@ def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
             yield from leaves(block["arguments"], path, "tool_call", tool, locked=signed)
 
 
-# A database has the same entries as a file. It also has indexes, filled from the text of user and
-# assistant messages (openclaw 2026.9.6, `dist/session-transcript-index-*.mjs`). They would not
-# notice a change of this text, so it is never extracted.
+# A database also has indexes of the text of user and assistant messages (openclaw 2026.9.6,
+# `dist/session-transcript-index-*.mjs`). They would miss a change, so this text is never extracted.
 INDEXED = "an index of the agent's database may depend on it"
 
 
@@ -509,8 +507,8 @@ class OpenClawRows(OpenClaw):
 
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         for part in super().parts(entry, survey, offset):
-            # A placeholder for a whole block is text, which the index would lack. Signed thinking
-            # is a whole block, too: what the indexes take from it is not known, so it stays.
+            # A placeholder for a whole block is text that the indexes would lack. Whether they use
+            # signed thinking, also a whole block, is unknown.
             adds_text = part.block and part.kind != "tool_result"
             indexed = part.kind in ("user", "assistant") or adds_text
             yield replace(part, locked=part.locked or INDEXED) if indexed else part

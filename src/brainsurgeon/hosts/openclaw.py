@@ -53,9 +53,8 @@ def migrated(agent_directory: str) -> bool:
         return False
     if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
         return True
-    # Reading must not create files in the agent's directory. If there is a write-ahead log without
-    # its index (`-shm`), SQLite would create the index. If there is no log, `immutable` prevents
-    # the creation of both.
+    # Reading must not create files in the agent's directory. SQLite would create the index (`-shm`)
+    # of a write-ahead log. Without a log, `immutable` prevents the creation of both.
     logged = os.path.exists(path + "-wal")
     if logged and not os.path.exists(path + "-shm"):
         return True
@@ -68,10 +67,9 @@ def migrated(agent_directory: str) -> bool:
 
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
-# the lock at each model call for 30 to 110 ms. In this gap, only the status `running` in
-# `sessions.json` shows the run. So the lock is read, then the status. Runs without the gateway do
-# not set the status, so the lock is read again: the first look may have fallen into a gap. A new
-# lock file is empty for a millisecond. We never create locks.
+# the lock at each model call for 30 to 110 ms. Then only the status `running` in `sessions.json`
+# shows the run. Runs without the gateway do not set the status: for them, the lock is read twice. A
+# new lock file is empty for a millisecond.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read

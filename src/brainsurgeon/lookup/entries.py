@@ -1,4 +1,4 @@
-"""The extracted values of an entry, by entry id or placeholder, and their content."""
+"""Find the extracted values of an entry, and their content."""
 
 import json
 from collections import defaultdict
@@ -73,7 +73,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
-        # If an entry has exactly the id `wanted`, it was meant. It has no extracted values.
+        # An entry with exactly the id `wanted` was meant, although nothing is extracted from it.
         if _has_entry(named.session, wanted):
             raise
         return named
@@ -272,7 +272,6 @@ def json_texts(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:
 
 
 def json_text(store: Store, value: Extraction) -> bytes | None:
-    """Return the JSON text of a value; None if it has expired or is damaged."""
     if value.blob_id is None:
         return None
     with suppress(DamagedError):
@@ -283,10 +282,7 @@ def json_text(store: Store, value: Extraction) -> bytes | None:
 def contents(
     values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the distinct values by path. Also map the path of each copy to that of its original.
-
-    Of equal values, the original is the value that the model got, if there is one.
-    """
+    """Return the distinct values by path, and a map of the paths of copies to their originals."""
     by_path: dict[str, Any] = {}
     same_as: dict[str, str] = {}
     first: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Find the sessions that a caller may see, the session that a call names, and the calling one."""
+"""Find the sessions that a caller may see, and the one that a call means."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -32,8 +32,7 @@ class Scope(Struct, frozen=True):
     """The sessions that a caller may see: those of an agent, one session, or by default all.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
-    project. `session` is a path, an id or `agent/id`. `bound` replaces any other name of
-    a session, such as the beginning of its id, by its path.
+    project. `session` is a path, an id or `agent/id`. `bound` resolves other names.
     """
 
     agent: str | None = None
@@ -89,7 +88,7 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
         listed = [item for item in sessions if paths.realpath(item.agent_directory) in directories]
     else:
         listed = [item for item in sessions if agent in openclaw.agent_names(item.agent)]
-    # An agent's former directory without files does not count beside one with files.
+    # Ignore an agent's former directory if another of its directories has files.
     live = {(item.agent, item.agent_directory) for item in listed if item.file}
     names = {name for name, _ in live}
     return [
@@ -120,8 +119,7 @@ def session_for(
         if len(calling) == 1:
             return calling[0]
         for starter in of_calling_process(calling or listed):
-            # The process of this session started ours. Without a record, the session may be a new
-            # fork: the store does not know its entries.
+            # A session without a record may be a new fork: the store does not know its entries.
             if holds is None or starter.record is None or holds(starter):
                 return starter
         may_wait = any(
@@ -139,7 +137,7 @@ def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return another session of the agent with the entry, preferably the parent of `session`.
+    """Return another session of the agent with the entry: in Claude Code, the parent or the newest.
 
     Raises UnnamedError or NotFoundError.
     """

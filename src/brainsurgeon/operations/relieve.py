@@ -1,4 +1,4 @@
-"""Shrink a session until it fits its model's context window, without calling a model."""
+"""Shrink a session until it fits its model's context window."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The model calls in sessions: their costs, and what extractions save. Repeated tool calls."""
+"""The costs of model calls, the savings by extractions, and repeated tool calls."""
 
 import hashlib
 import json
@@ -68,10 +68,7 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 
 
 def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
-    """Return a key that all entries of a call share, and the call that this entry answers.
-
-    Return None if the entry has no usage, or if the call has neither id nor time.
-    """
+    """Return the call that an entry answers, with a key that all entries of the call share."""
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
     call = form.call(entry)
@@ -127,7 +124,6 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
-    """Yield calls and compactions until more than MOST_UNRECORDED calls in a row have no usage."""
     seen, unrecorded = set[str | None](), 0
     for parsed in parsed_lines(newest_first, form):
         call = form.call(parsed.entry)
@@ -208,7 +204,7 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
 
 
 def _stable_id(parsed: ParsedLine) -> str:
-    """Return the id. A generated id contains a line number, which may be unknown: leave it out."""
+    """Return the id; if it is generated, without its line number, which may be unknown."""
     ident = parsed.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 

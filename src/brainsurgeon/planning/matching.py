@@ -5,11 +5,9 @@ its text and path, and the entry has the recorded id. If entry ids are not rando
 line has to match the record, too. A placeholder that a user typed or a tool printed is left alone.
 
 Agents rewrite their histories with new entry ids. In an entry with another id, a placeholder is
-ours if it belongs to the recorded tool call. Without a call, the session must have the recorded
-session id. The value must be of the recorded kind, unless it is a block. The recorded entry id must
-not occur in the file. This last condition does not apply to sessions in a database. It also does
-not apply to a result or an argument of a call if this session is where it was extracted or seen
-last.
+ours if tool call and kind match the record. For blocks, the kind does not matter. Without a call,
+the session id must match. The recorded entry must be gone, except in databases, and except for
+values of a call that were extracted or last seen in this session.
 """
 
 import json
@@ -47,8 +45,8 @@ from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.planning.snapshot import Snapshot
 
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of each text that names a value: a placeholder or an archive. `marks_in` searches
-# for this and the next two patterns in turn: a single pattern for all takes twice as long.
+# The beginning of a placeholder or archive. `marks_in` searches for this and the next two patterns
+# in turn: a single pattern for all takes twice as long.
 TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
 _FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
 # Emptied signed thinking, in the formats of OpenClaw and Claude Code.
@@ -69,10 +67,9 @@ _Parts = frozenset[tuple[KeyPath, str, str | None]]
 class Matcher:
     """Finds the recorded extractions in each entry.
 
-    `foreign` collects placeholders that match no record in their entry. `moved` maps extractions in
-    an entry with another id to the recorded id. Whether the recorded entry is in the file, too, is
-    known only at the end of the file. `typed` counts the placeholders that `unexplained` leaves out
-    because somebody typed or pasted them.
+    `foreign` collects placeholders that match no record in their entry. `moved` maps ids of
+    extractions found in another entry to the recorded entry id: they count only if that entry is
+    gone. `typed` counts placeholders that somebody typed or pasted.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
@@ -160,7 +157,7 @@ class Matcher:
                 yield records[0].entry_id, SEVERAL
 
     def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
-        """Yield the archives whose text is in an entry with a new id. The text names the old id."""
+        """Yield the archives whose text is in an entry with a new id."""
         entry, ident = parsed.entry, parsed.ident
         for name in ARCHIVE.findall(parsed.raw):
             for value in self._named.get(name.decode(), ()):
@@ -183,9 +180,9 @@ class Matcher:
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
         """Return the record of the value at a path, or None if it is ambiguous.
 
-        Prefer the newest record of this session, then of those last seen in it, then of all. The
-        last choice is ambiguous if the values differ and no text names one of them. Instead of a
-        record whose value expired, return one with an equal stored value.
+        Prefer the newest record of this session, then of those last seen in it. Otherwise,
+        different values are ambiguous unless the text names one. Instead of an expired value,
+        return an equal stored one.
         """
         own = [value for value in listed if value.session_id == self._records.own]
         sighted = [value for value in listed if value.id in self._records.last_sighted]
@@ -235,9 +232,8 @@ class Matcher:
 class Restores:
     """The requests to restore values of one session.
 
-    Requested values that are lost are added to `missed`. Other values that cannot be restored are
-    added if a request names their entry. `everything` is true if a request is for all values,
-    `pristine` if it also wants the original bytes.
+    `missed` gets the requested values that are lost, and others that cannot be restored if a
+    request names their entry. `everything` and `pristine` are true if a request asks for that.
     """
 
     def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
@@ -293,10 +289,8 @@ class Restores:
 
 
 # A call of our tool is recognised by its answer, since hosts name the tool differently. The request
-# records the random id in the answer and the digest of its text. So exactly this text is found,
-# even inside a longer output. An incomplete answer is left unchanged.
+# records the answer's random id and digest, by which it is found even inside a longer output.
 
-# The values of `action` with which our tool restores; other calls are not shortened.
 _ACTIONS = ("restore", "restore_remote")  # a tuple also allows `in` for unhashable values
 
 
@@ -307,7 +301,7 @@ class OwnCalls:
         # By entry id and path: a shorter text (JSON), and the number of characters left out.
         self.answers: dict[str, dict[KeyPath, tuple[bytes, int]]] = {}
         self.calls: dict[str, str] = {}  # requested entries by ids of calls
-        self.requests: set[int | None] = set()  # ids of those whose answer was found
+        self.requests: set[int | None] = set()  # ids of the requests whose answer was found
         self._form = form = session.form
         redactions = session.records.requested("redact")
         asked = {request.answer: request for request in redactions if request.answer}

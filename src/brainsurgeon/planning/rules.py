@@ -11,7 +11,6 @@ from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.text import parse_time
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
-# Why relief keeps a value or turn that one of its steps could take.
 FITS = "the session fits although it stays"
 
 
@@ -123,7 +122,7 @@ def _describe(part: Part, entry: EntryState) -> str:
 def override_of(
     entry: Entry, ident: str | None, sets: Mapping[str, Request], pins: Mapping[str, bool | int]
 ) -> tuple[bool | int | None, str | None]:
-    """Return the `_extractable` that applies to an entry, and a warning if the field is invalid."""
+    """Return the `_extractable` of an entry, and a warning if the field is invalid."""
     override, warning = entry.get(EXTRACTABLE), None
     if EXTRACTABLE in entry and not (isinstance(override, int) and override >= 0):
         override = None
@@ -136,7 +135,6 @@ def override_of(
 
 
 def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | None, str | None]:
-    """Return the time in the field `_restored`, or None, and a warning if it is unusable."""
     if RESTORED not in entry:
         return None, None
     restored = parse_time(entry[RESTORED])

@@ -1,8 +1,7 @@
 """Scan only the tail of a session that grew since the last scan.
 
-The lines before the tail are the front. Of the front, only the first and last 4 KB are compared.
-Before values are extracted, the front is searched for the ids of their entries. A rewrite copies
-the front unchanged, so no bytes are lost even if other parts of the front were changed.
+The lines before the tail are the front. Only its first and last 4 KB are compared. A rewrite copies
+the front, so changes elsewhere in it are not lost.
 """
 
 import re
@@ -30,7 +29,7 @@ from brainsurgeon.store import Store
 from brainsurgeon.store.scan_memory import FileMemory
 
 SMALLEST = 1 << 18  # bytes of the smallest file that gets a resume point
-# Ids that are written in one way only, in JSON and in placeholders, so that a search finds them.
+# Ids that JSON never escapes, so that a search finds them.
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _FEW = 8  # largest number of ids to search for; for more ids, a scan of the whole file is as quick
 
@@ -50,8 +49,6 @@ def frontier_of(
     examined: inspect.Examination, records: Records, *, extract: bool = True,
     placeholders: bool = False,
 ) -> Frontier:  # fmt: skip
-    # The next scan cannot resume if requests are pending, if the last turn is open, or if decisions
-    # depend on the whole session.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
@@ -107,11 +104,9 @@ def scan_tail(
     settings: Settings, store: Store, file: SessionFile, memory: FileMemory, now: float,
     check_stop: Callable[[], None],
 ) -> Scanned | None:  # fmt: skip
-    """Scan the tail of a session without pending requests. Return None if that is not enough.
+    """Scan the tail of a session. Return None if the whole file must be scanned.
 
-    For example, the whole file must be scanned if the front or the rules changed, if new lines
-    concern entries in the front, or if the front may affect the plan. Raises NotIdleError or
-    RefusedError if the session may not be changed.
+    Raises NotIdleError or RefusedError if the session may not be changed.
     """
     before = store.resumes.at(file.path)
     if before is None or not before.may_apply_to(file.fingerprint):
@@ -175,10 +170,8 @@ def result_of(
 def _may_carry_out(examined: inspect.Examination, before: Resume, plan: Plan) -> bool:
     """Check whether the plan for the tail is also the plan for the whole file.
 
-    The front can affect the plan in two ways. If an entry in the front has the id of an edited
-    entry, a plan for the whole file would not extract from it, or would name the placeholder
-    differently. If the agent keeps extracted values in memory, signed thinking in the front may
-    have to be removed, too.
+    An entry in the front with the id of an edited entry would change the plan. If the agent keeps
+    extracted values in memory, signed thinking in the front may have to be removed, too.
     """
     session = examined.session
     inspect.check_mount(session)

@@ -10,10 +10,8 @@
 # synced. A *late opener* resolved the name before the exchange, so it opens the old file. Its lines
 # are moved to the new file, or the names are exchanged back. `retire` removes the old file.
 #
-# Sessions of one directory share the sync of the directory and the wait for late openers. Slow work
-# is done before the first lease. After it, a process that opens one session seldom has to wait for
-# another: only if a late opener has that one's old file open for writing, or if the agent replaced
-# a file before the exchange.
+# Sessions of one directory share its sync and the wait for late openers. Slow work is done before
+# the first lease, since a process that opens a leased file has to wait.
 
 import os
 import re
@@ -57,7 +55,7 @@ class Exchange(Struct, frozen=True):
 
 
 class Successor(Struct):
-    """A durable file with the new content of a session, which will get the session's name."""
+    """A durable file with the new content of a session."""
 
     session: OpenSession
     temporary: str
@@ -137,7 +135,7 @@ class Successor(Struct):
             os.fsync(session.directory)
         except leases.LeaseUnsupportedError as error:
             self.refused(RefusedError(str(error.strerror)))
-        except Exception as error:  # noqa: BLE001  it is the result
+        except Exception as error:  # noqa: BLE001  kept as the result
             self.refused(error)
         else:
             self.exchanged()
@@ -147,7 +145,7 @@ class Successor(Struct):
         try:
             if inode(self.session.directory, self.temporary) != self.session.fingerprint.inode:
                 self._exchange_back("the file was replaced meanwhile")
-        except Exception as error:  # noqa: BLE001  it is the result
+        except Exception as error:  # noqa: BLE001  kept as the result
             self.result = error
             return False
         return True
@@ -163,7 +161,7 @@ class Successor(Struct):
         recovery if it is still in use at `removal_deadline`.
         """
         old, new = self.session.descriptor, self.descriptor
-        # Only writers must close the old file. A late reader, such as a pager, may keep it open.
+        # A late reader, such as a pager, may keep the old file open.
         while self.openers_may_come() or not leases.no_writers(old):
             if time.monotonic() > deadline:
                 self._exchange_back("another process keeps the file open", removal_deadline)
@@ -178,8 +176,8 @@ class Successor(Struct):
         late = retire.tail_of(old, old_end)
         if late:
             self.ledger.note({self.inode: new_end}, self.inode)
-            # If this process was stopped for a while, the kernel may have broken the lease, and
-            # another process may have the new file open. `retire` moves the lines later.
+            # If this process was stopped for a while, the kernel may have broken the lease.
+            # `retire` moves the lines later.
             if time.monotonic() > self.leased_at + TRUSTED:
                 return
             try:
@@ -210,9 +208,7 @@ class Successor(Struct):
     def _exchange_back(self, why: str, removal_deadline: float | None = None) -> NoReturn:
         """Exchange the names back, and move lines added to the new file into the old file.
 
-        If the agent had replaced the old file before the exchange, the agent's file gets the name.
-        If the agent has replaced the new file since, the agent's file keeps the name. The old file
-        then stays if it has changed or is in use.
+        If the agent replaced one of these files meanwhile, the agent's file gets the name.
         """
         pair, old, new = self.pair, self.session.descriptor, self.descriptor
         leases.exchange(pair.directory, pair.temporary, pair.name)
@@ -315,7 +311,7 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. A sub-agent's file is a group of its own: siblings watch each other."""
+    """Group by directory. Sub-agents stay alone: their signs compare all files of the directory."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
         above, place = os.fstat(successor.session.directory), successor.session.place
@@ -338,7 +334,7 @@ def replace(successors: Sequence[Successor]) -> None:
                 successor.exchange()
             except leases.LeaseUnsupportedError as error:
                 unleased.append((successor, error))
-            except Exception as error:  # noqa: BLE001  it is the result
+            except Exception as error:  # noqa: BLE001  kept as the result
                 successor.refused(error)
             else:
                 # From here on another process may write to either file: only `retire` removes one.
@@ -369,7 +365,7 @@ def _handle_late_openers(successors: Sequence[Successor]) -> None:
                     successor.move_late_lines(deadline, removal_deadline)
                 finally:
                     successor.drop_leases()  # an error here replaces an error of the move
-            except Exception as error:  # noqa: BLE001  it is the result
+            except Exception as error:  # noqa: BLE001  kept as the result
                 successor.result = error
     except Exception as error:  # noqa: BLE001  it concerns all of them
         for successor in successors:

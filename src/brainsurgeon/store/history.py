@@ -1,6 +1,6 @@
 """Runs, events, totals and single facts.
 
-A run gets its row when its number is first needed. So a run that changes nothing has no row.
+A run gets its row when its number is first needed: a run that changes nothing has none.
 """
 
 import json
@@ -63,7 +63,7 @@ class Events(Table):
         self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,
         until: int | None = None,
     ) -> list[Event]:  # fmt: skip
-        """Return the events with higher ids than `ident`, up to and including `until`."""
+        """Return the events with ids above `ident`, up to and including `until`."""
         listed = json.dumps(sorted(kinds)) if kinds else None
         rows = self._execute(
             f"{_EVENT} WHERE e.id > ?1 AND e.id <= coalesce(?2, 9e999)"  # noqa: S608
@@ -99,7 +99,7 @@ class Runs(Table):
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
-        self.command_hung = False  # the command that writes summaries, in the current run
+        self.command_hung = False  # the summary command hung in the current run
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
@@ -112,7 +112,7 @@ class Runs(Table):
             self._run, self._number, self.command_hung = before
 
     def number(self) -> int | None:
-        """Return the id of the current run, creating its row if needed; None outside of a run."""
+        """Return the id of the current run, creating its row if needed."""
         if self._run is None:
             return None
         if self.current is None:
@@ -204,10 +204,7 @@ class Sums(Table):
         ).fetchall()
 
     def current(self) -> tuple[int, int, int, int]:
-        """Return the numbers of values, of their bytes, of archives, and of tokens saved.
-
-        The next requests of all sessions together are shorter by these tokens.
-        """
+        """Return the numbers of values, bytes, archives, and tokens that the next requests save."""
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
             " coalesce(sum(iif(e.archive_id IS NULL, e.size, 0)), 0),"
