@@ -500,17 +500,19 @@ def test_the_environment_overrides_the_file(loaded, monkeypatch, variable, text,
 @pytest.mark.parametrize(
     ("variable", "text", "problem"),
     [
-        ("KEEP_RECENT", "three", "wants a whole number from 0"),
-        ("KEEP_RECENT", "-1", "wants a whole number from 0"),
-        ("ENABLED", "maybe", "wants true or false"),
-        ("RETENTION", "24", "wants a whole number above 0"),
-        ("TRIGGER_TYPES", "thinking,thoughts", "wants thinking, tool_call"),
-        ("RULES", "tool_result", "wants JSON"),
-        ("RULES", '[{"kind": "thoughts"}]', "wants thinking, tool_call"),
-        ("ROOTS", "agents", "wants an absolute path"),
-        ("ROOTS", '{"path": ', "wants JSON"),
-        ("STATE_DIR", "", "wants an absolute path"),
-        ("AUTO_CRON", "", "wants the five fields of cron"),
+        ("KEEP_RECENT", "three", ": wants a whole number from 0"),
+        ("KEEP_RECENT", "-1", ": wants a whole number from 0"),
+        ("ENABLED", "maybe", ": wants true or false"),
+        ("RETENTION", "24", ": wants a whole number above 0"),
+        ("TRIGGER_TYPES", "thinking,thoughts", "[1]: wants thinking, tool_call"),
+        ("RULES", "tool_result", ": wants JSON"),
+        ("RULES", '[{"kind": "thoughts"}]', "[0].kind: wants thinking, tool_call"),
+        ("ROOTS", "agents", "[0].path: wants an absolute path"),
+        ("ROOTS", '{"path": ', ": wants JSON"),
+        ("STATE_DIR", "", ": wants an absolute path"),
+        ("AUTO_CRON", "", ": wants the five fields of cron"),
+        ("ARCHIVE", '{"enabled": 3}', ".enabled: wants true or false, but 3 is given"),
+        ("BUDGET", '{"threshhold": 1}', ".threshhold: no such key; did you mean"),
     ],
 )
 def test_an_environment_problem_names_the_variable(problems, monkeypatch, variable, text, problem):
@@ -519,8 +521,8 @@ def test_an_environment_problem_names_the_variable(problems, monkeypatch, variab
 
     (message,) = problems(f"{variable.lower()} = {{}}")
 
-    assert message.startswith(f"BRAINSURGEON_{variable}: {problem}")
-    assert text in message or " is given" in message
+    assert message.startswith(f"BRAINSURGEON_{variable}{problem}")
+    assert text in message or " is given" in message or "no such key" in message
 
 
 def test_a_valid_variable_overrides_an_invalid_key(loaded, monkeypatch):

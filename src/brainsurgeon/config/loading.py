@@ -243,7 +243,7 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
             value = _from_text(key, text)
             Settings.model_validate({key: value})
         except (ValueError, ValidationError) as error:
-            problems.append(f"{variable}: {_reason(error, text)}")
+            problems.append(f"{variable}{_problem(error, text)}")
             table.pop(key, None)
         else:
             table[key] = value
@@ -270,11 +270,12 @@ def _from_text(key: str, text: str) -> Any:
     return text
 
 
-def _reason(error: ValueError, text: str) -> str:
+def _problem(error: ValueError, text: str) -> str:
+    """Return a text to append to the name of the variable, such as `.enabled: wants ...`."""
     if isinstance(error, ValidationError):
-        return problem_text(error.errors()[0], {}).partition(": ")[2]
+        return re.sub(r"^\w+", "", problem_text(error.errors()[0], {}))
     wanted = "wants JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-    return f"{wanted}, but {quoted(text)} is given"
+    return f": {wanted}, but {quoted(text)} is given"
 
 
 def _ignored_text(name: str) -> str:
