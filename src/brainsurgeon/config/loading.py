@@ -271,8 +271,7 @@ def _from_text(key: str, text: str) -> Any:
 
 
 def _problem(error: ValueError, text: str) -> str:
-    """Return a text to append to the name of the variable, such as `.enabled: wants ...`."""
-    if isinstance(error, ValidationError):
+    if isinstance(error, ValidationError):  # the variable's name replaces the key
         return re.sub(r"^\w+", "", problem_text(error.errors()[0], {}))
     wanted = "wants JSON" if isinstance(error, json.JSONDecodeError) else str(error)
     return f": {wanted}, but {quoted(text)} is given"
