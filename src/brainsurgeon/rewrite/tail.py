@@ -49,6 +49,7 @@ def frontier_of(
     examined: inspect.Examination, records: Records, *, extract: bool = True,
     placeholders: bool = False,
 ) -> Frontier:  # fmt: skip
+    # Requests, an open turn and some rules need the whole session in the next scan.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
     return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
