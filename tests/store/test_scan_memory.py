@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store.scan_memory import FileMemory
-from brainsurgeon.store.sessions import DATABASE
+from brainsurgeon.store.sessions import DATABASE, WAITS
 
 NOW = 1_000_000.0
 MARK = Fingerprint(1, 2, 3, 4, 5)
@@ -58,6 +58,23 @@ def test_files_are_walked_once_for_all_idle_databases(memory):
         assert memory.unchanged_in(path, MARK, NOW) is not None
 
     assert memory._rows.walks == 1
+
+
+def test_waiting_sessions_are_read_again_once_their_database_changes(store):
+    """This holds for ids with a slash, too, but not for sessions of other databases."""
+    names = ["one", "with/a/slash"]
+    with store.transaction():
+        for path in PATHS[:2]:
+            store.files.remember(path, unchanged_state(DATABASE))
+            for name in names:
+                store.files.remember(f"{path}/{name}", unchanged_state(WAITS))
+    memory = FileMemory(store, "rules", NOW)
+    memory.unchanged_in(PATHS[0], Fingerprint(1, 2, 3, 4, 6), NOW)
+
+    assert [
+        memory.unchanged(SessionFile("/a", path, name, "b", "/a/b", "auto", MARK), NOW)
+        for path in PATHS[:2] for name in names
+    ] == [False, False, True, True]  # fmt: skip
 
 
 def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):

@@ -110,7 +110,8 @@ class FileMemory:
             return None
         if state.outcome == AGAIN or self._requested.get(path, 0.0) > state.looked_at:
             return None
-        changed = state.outcome in _UNTIL_CHANGE and os.path.dirname(path) in self._changed
+        until_change = state.outcome in _UNTIL_CHANGE  # the id of a session may contain a slash
+        changed = until_change and any(path.startswith(f"{one}/") for one in self._changed)
         return None if changed else state
 
     def _see(self, path: str) -> None:
