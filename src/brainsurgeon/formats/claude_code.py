@@ -107,8 +107,6 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
 
 
 class Chain:
-    """Finds the live lines of a file by the rules above."""
-
     def __init__(self, lines: list[Node], leaf: str | None, metadata: Entry) -> None:
         self._lines = lines
         self.in_subagent_file = all(node.is_subagent for node in lines)
@@ -116,8 +114,8 @@ class Chain:
         self._nodes = nodes
         self._places = {node.uuid: index for index, node in enumerate(nodes)}
         live: set[int] = set()
-        # Start at the newest line, and at the leaf: they differ after the user went back in the
-        # conversation, or if two processes wrote. The ancestors of both count as live.
+        # The newest line and the leaf differ after the user went back in the conversation, or if
+        # two processes wrote. The ancestors of both count as live.
         self._climb(len(nodes) - 1, live)
         self._climb(self._places.get(leaf or "", -1), live)
         boundaries = [nodes[at].offset for at in live if nodes[at].kind == BOUNDARY]
@@ -143,7 +141,7 @@ class Chain:
             at = above
 
     def _segment(self, segment: object) -> set[int]:
-        """Find the lines that a compaction preserved: before 2.1.112, only the ends are listed."""
+        # Before 2.1.112, a compaction lists only the ends of the lines that it preserved.
         ends = dict_or_empty(segment)
         head, at = ends.get("headUuid"), self._places.get(str_or_empty(ends.get("tailUuid")))
         walked: set[int] = set()
@@ -173,10 +171,10 @@ class Chain:
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
-        """Return the offsets of the newest lines, and their positions: 0 for the last message.
+        """Return the positions of the newest lines by offset: 0 for the last message.
 
-        Progress lines are left out: no request contains them. The lines of one API message count as
-        one message. A call has the position of its result, so that both are kept or neither.
+        Progress lines are left out: no request contains them. An API message counts once, however
+        many lines it has. A call has the position of its result, so that both are kept or neither.
         """
         positions: dict[int, int] = {}
         spoken: dict[str, int] = {}
@@ -206,8 +204,8 @@ class Chain:
 CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
 )  # fmt: skip
-# Seconds without a change after which a text without `stop_reason` ends a turn. Versions before
-# 2.1.112 omit `stop_reason` in most lines. After such a text, the turn usually continues.
+# Seconds without a change after which a text without `stop_reason` ends a turn. Usually the turn
+# continues. Versions before 2.1.112 omit `stop_reason` in most lines.
 UNMARKED_QUIET = 120.0
 
 # Beginnings of user lines that end a turn: interruptions, and the output of a user's command.

@@ -285,7 +285,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(path: str) -> str | None:
-    """Return why a database may lack sessions of its agent or have those of others, or None."""
+    """Return why a database may not contain exactly its agent's sessions, or None."""
     own = path.split(os.sep)[-3]
     listed = registered(_state_directory(path)) or ()
     paths = {each for agent, each in listed if agent == own}
@@ -312,8 +312,7 @@ def unwritable(path: str) -> str | None:
 
 
 class Presence(Struct, frozen=True):
-    # When living processes opened the database (milliseconds since 1970). None if unknown, for
-    # example if a record of OpenClaw cannot be parsed.
+    # When living processes opened the database (milliseconds since 1970). None if unknown.
     opened_at: tuple[int, ...] | None
     maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
     elsewhere: frozenset[str] = frozenset()  # sessions of workers on other machines
@@ -434,9 +433,7 @@ _LARGEST = 16 << 20  # characters read of a configuration
 
 
 class Selected(Struct, frozen=True):
-    """The store and the context engine in a configuration; None means OpenClaw's own."""
-
-    store: str | None = None
+    store: str | None = None  # None: OpenClaw's own, as for the engine
     engine: str | None = None
     unreadable: str | None = None  # why both are unknown
 

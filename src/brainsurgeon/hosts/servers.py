@@ -1,7 +1,7 @@
 """Commands and paths to install our MCP server, plugin and skill in the agents.
 
-Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. The agents' configurations are
-only read here. The agents' own commands change them.
+Seen with openclaw 2026.9.6, Claude Code 2.1.330 and Codex 0.169.0. The agents'
+configurations are only read here: their own commands change them.
 """
 
 import json
@@ -26,7 +26,7 @@ _KEYS = {  # the path of our server in an agent's configuration
 
 
 def server_options(agent: str) -> tuple[str, ...]:
-    """Return options that limit `brainsurgeon mcp` to sessions of an agent; there may be none."""
+    """Return options that limit `brainsurgeon mcp` to sessions of an agent, if possible."""
     if agent == "claude":
         return ("--agent", ".")  # the project directory in which Claude Code starts it
     if agent == "openclaw" and (names := openclaw_names()):
@@ -93,7 +93,7 @@ def plugin_steps(directory: str) -> Iterator[CommandStep]:
 
 
 def plugin_is_gone(name: str) -> bool:
-    """Check that Claude Code does not list our plugin (PLUGIN) or our marketplace (NAME)."""
+    """Check that Claude Code does not list `name`: PLUGIN, or NAME for our marketplace."""
     file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
     try:
         with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:

@@ -29,7 +29,7 @@ _READING = ("get_context", "show", "search", "evidence")  # the other actions wr
 def answer(
     settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
 ) -> tuple[str, bool]:
-    """Carry out a tool call. Return the text of the answer, and whether it is an error."""
+    """Return the text of the answer to a tool call, and whether it is an error."""
     try:
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
@@ -92,7 +92,7 @@ class _Asked(NamedTuple):
                 value.id in placed or (record and value.session_id == record.id)
                 for value in named.values
             )
-            # If not, only the text of the placeholder was found: perhaps in this very call.
+            # If unknown, only a text like the placeholder was found, perhaps in this very call.
             return known or contains_entry(store, session, self.entry)
 
         # `done` must not fall back to the only known session: another agent may have made the call.
@@ -104,7 +104,7 @@ class _Asked(NamedTuple):
         if not self.call.entry or self.call.session:
             return session
 
-        values = store.extractions.of_entry(self.entry)  # perhaps in an entry with another id
+        values = store.extractions.of_entry(self.entry)  # perhaps placed in another entry
         placed = placed_in(session)
         if any(one.id in placed for one in values) or contains_entry(store, session, self.entry):
             return session

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 
-# As a tool's name or as an action, each means the action `restore`. No such tool is advertised.
+# Other names of the action `restore`, as action or as tool. Not advertised.
 ALSO_CALLED = ("restore", "restore_remote")
 Absent = SkipJsonSchema[None]
 Positive = Annotated[int, Field(ge=1)]
@@ -86,9 +86,8 @@ class Call(BaseModel):
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of the arguments. Titles and defaults would only cost tokens."""
     whole = Call.model_json_schema()
-    del whole["title"]
+    del whole["title"]  # titles and defaults would only cost tokens
     for field in whole["properties"].values():
         field.pop("title", None)
         field.pop("default", None)

@@ -44,7 +44,7 @@ def iso(moment: float) -> str:
 
 
 def parse_time(text: object, zone: tzinfo | None = UTC) -> float | None:
-    """Parse an ISO 8601 time, by default in `zone` (None: local). Returns None if malformed."""
+    """Parse an ISO 8601 time. One without a zone is in `zone` (None: local)."""
     if not isinstance(text, str):
         return None
     try:
@@ -59,7 +59,7 @@ def ago(then: float, now: float) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Format a duration in its largest unit, as a whole number: 12 s, 3 min, 5 h, 2 d."""
+    """Format a duration in its largest unit: 12 s, 3 min, 5 h, 2 d."""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"

@@ -21,8 +21,8 @@ def advice(
     """Return a sentence with the load of a session now and after a scan.
 
     Return None if the session is unknown or not too full, or if a scan would not help. A process
-    that just `resumed` the session sends the file's content. Any other process sends what it has in
-    memory, extracted values included: at least its last request and the answer.
+    that just `resumed` the session sends the file's content. Any other still has extracted values
+    in memory: it sends at least its last request and the answer again.
     """
     file = discover_at(settings.root_directories(), os.path.realpath(path))
     if not isinstance(file, SessionFile) or excluded(file, settings):

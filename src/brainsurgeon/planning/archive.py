@@ -35,8 +35,7 @@ from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
-# Maximum size of the outcome in the summary of one turn (bytes), or of all outcomes in the summary
-# of several turns (characters).
+# Maximum size of the outcome of one turn (bytes), or of all outcomes of several (characters).
 _QUOTED = 2000
 # Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
@@ -103,7 +102,7 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """Ranges of offsets, each between the first prompt and the last answer of an archive."""
+    """Ranges of offsets between the first prompt and the last answer of an archive."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
@@ -192,13 +191,11 @@ class Size(Struct):
 
 
 class Obstacles(Struct, kw_only=True, eq=False):
-    """Reasons why a turn is not archived."""
-
     malformed: str | None = None  # its ids or entries do not allow an archive
     open: str | None = None  # it is not finished
     dead: str | None = None  # no request contains it
     held: str | None = None  # an entry is pinned, was restored, or will be
-    until: float | None = None  # when `held` ends by time alone
+    until: float | None = None  # when `held` ends, if it ends by itself
     referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
     barred: str | None = None  # why no archive may end with this turn
 
@@ -210,7 +207,7 @@ class Turn(Obstacles, eq=False):
     requested: bool = False
     position: int = 0  # number of messages after `closing` (after the prompt if it is None)
     after: int = 0  # number of live turns that follow
-    depth: int = 0  # nesting depth of an archive, 0 if the turn is none
+    depth: int = 0  # nesting depth of the archive; 0: the turn is not archived
     size: Size = field(default_factory=Size)
     summary: Summary = Summary()
 
@@ -338,7 +335,7 @@ class Archivals(Struct, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
     emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
-    most: int | None = None  # `Archiving.most` if at most so many live messages remain
+    most: int | None = None  # `Archiving.most`, if that goal is reached
 
     def farthest(self, offset: int) -> int:
         return OLD if self.most is None or offset in self.leaving else self.most - 1
@@ -369,8 +366,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Maps the hash of an id to the entries (offset, id) that refer to it. A link to the entry
-        # just before is left out within a turn, and between two entries off the active branch.
+        # Entries (offset, id) that refer to an id, by its hash. Left out: links to the previous
+        # entry, within a turn or off the active branch.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
@@ -445,10 +442,7 @@ class _Archiver:
         return None
 
     def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, branches: bool) -> str | None:
-        """Return the id of an entry outside the turn that refers to an entry inside it, or None.
-
-        With `branches`, entries off the active branch count as outside.
-        """
+        """With `branches`, entries off the active branch count as outside the turn."""
         for known in self._ids[prompt.number + 1 : closing.number]:
             for offset, ident in self._referrers.get(known, ()):
                 outside = not prompt.offset <= offset <= closing.offset
@@ -496,7 +490,7 @@ class _Archiver:
                 turn.held, turn.until = f"restored {ago} s ago: {ident}", until
 
     def _end_turn(self) -> None:
-        """Complete the last turn. Drop its texts, and its summary if no archive can need it."""
+        """Complete the last turn. Drop texts that no archive needs, to save memory."""
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
@@ -621,7 +615,7 @@ class _Archiver:
         return groups
 
     def _may_join(self, turn: Turn, last: Turn) -> bool:
-        """Check whether two turns are adjacent, or the same, and may be in one archive."""
+        """Check whether one archive may contain both turns: adjacent ones, or one and the same."""
         prompt, closing = turn.prompt, last.closing
         if closing is None or not closing.step.closes or closing.step.text_path is None:
             return False
@@ -638,12 +632,12 @@ def _messages_between(group: list[Turn]) -> int:
 
 
 def _saved(group: list[Turn], alone: Mapping[Turn, int]) -> int:
-    """Return how many more messages one archive of a group removes than separate ones (`alone`)."""
+    """Return how many more messages a joint archive removes than separate ones (`alone`)."""
     return _messages_between(group) - sum(alone.get(turn, 0) for turn in group)
 
 
 def _joined_verdict(verdict: Verdict, turns: int) -> Verdict:
-    """Return the verdict on a turn in a joint archive of `turns` turns; 0 means no such archive."""
+    """Return the verdict on a turn in a joint archive of `turns` turns (0: in none)."""
     if verdict.archived or not turns:
         return verdict
     why = f"with {counted(turns - 1, 'other turn')}" if turns > 1 else "too many messages"

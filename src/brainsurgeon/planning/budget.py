@@ -37,8 +37,6 @@ class Sample(Struct, frozen=True):
 
 
 class Measure:
-    """The size of a session's next request, and samples of its newest calls."""
-
     def __init__(self, form: Format | Codex) -> None:
         self.calls: list[Sample] = []
         self.messages = 0
@@ -122,7 +120,7 @@ def fit(samples: Sequence[Sample]) -> Calibration | None:
 
 
 def calibrate(samples: Sequence[Sample], others: Sequence[Calibration]) -> Calibration:
-    """Fit a line to the samples, else use the median of `others` (same agent), else a default."""
+    """Fit a line to the samples, else use the median of the agent's `others`, else a default."""
     if own := fit(samples):
         return own
     # The usual guess, 0.25 tokens per character, was too low.
@@ -147,8 +145,8 @@ KEPT_TURNS = 2  # step 3 lowers the key `keep_turns` to this number
 # A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1
 # Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6
-# all but the newest messages. Only sessions with linked archives have step 3. A database has no
-# step 6 either, since its indexes would not notice changed texts.
+# all but the newest messages. Step 3 needs linked archives. Databases have neither step 3 nor 6:
+# their indexes would not notice changed texts.
 LINKED = (1, 2, 3, 4, 5, 6)
 # Steps that relief takes together. Step 0 applies the configured rules; without any step, only
 # requested values are extracted.
@@ -162,15 +160,14 @@ def rungs(highest: int, archives: ArchiveForm | None) -> list[Rung]:
 
 
 def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
-    """Return the rules after these steps. Results of more than `giant` characters are giant."""
-    if not taken:  # only requested values
+    if not taken:
         return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
     for step in taken:
         match step:
             case 1:
                 rules = _bounded(rules, "min_value_length", min, SHORTEST)
             case 2:
-                rules = replace(rules, giant=giant)
+                rules = replace(rules, giant=giant)  # characters
             case 4:
                 rules = _bounded(replace(rules, keep_recent_tokens=0), "keep_recent", min, 1)
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):

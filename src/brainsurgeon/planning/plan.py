@@ -64,11 +64,10 @@ class _Planner:
         self._rules, self._own, self._extract = rules, own, extract
         self._archivals, self._frontier = archivals, frontier
         self._edits: list[Edit] = []
-        # The ids that entries have in the file, by the start of an edit. Only for edits whose
-        # `entry_id` (the recorded id) differs.
+        # Ids of entries in the file, by start of an edit, if they differ from its `entry_id`.
         self._ids_in_file: dict[int, str] = {}
-        # Ids of the extractions whose placeholders were found. `_supposed`: found in an entry with
-        # another id than the recorded one, so perhaps pasted there.
+        # Ids of the extractions whose placeholders were found. `_supposed`: not in the recorded
+        # entry, so perhaps pasted.
         self._sighted: list[int] = []
         self._supposed: list[int] = []
         self._saved = 0
@@ -84,7 +83,7 @@ class _Planner:
         self._judge = Judge(session, rules, frontier)
         self._signatures = Gatherer(session, rules, archivals.leaving)
         self._signatures.signatures.left = [0] * frontier.doubts
-        # Short lines are planned, too, if they have one of these ids or contain one of these texts.
+        # Short lines are planned, too, if they have one of these ids or texts.
         self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
         self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
@@ -120,8 +119,8 @@ class _Planner:
         edits: tuple[Edit, ...] = ()
         if not verdict.blocked:
             edits = tuple(sorted([*sure, *verdict.leave], key=lambda edit: (edit.start, edit.end)))
-        # A placeholder in an entry with another id counts only if the recorded entry is not in the
-        # file. Otherwise it is a copy that somebody typed or pasted.
+        # A placeholder in another entry counts only if the recorded entry is not in the file.
+        # Otherwise it is a copy.
         moved = self._matcher.moved
         sighted = self._sighted + [
             number for number in self._supposed if moved[number] not in self._ids
@@ -215,7 +214,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield the requests to redact whose answer was not found in time. Note when others end."""
+        """Yield the requests to redact whose answer is missing. Note when the others expire."""
         session, found = self._session, self._own.requests
         for request in self._records.requested("redact"):
             if request.id is not None and request.id not in found:

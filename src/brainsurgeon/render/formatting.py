@@ -22,7 +22,7 @@ WIDTH = 80
 _NARROWEST = 8
 _MOMENT = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z")
 
-# Keys whose values are not converted: texts of sessions; objects that map key paths or reasons.
+# Keys with unconverted values: texts of sessions, or objects whose keys are paths or reasons.
 _VERBATIM = ("content", "lines", "reasons", "sizes_bytes")
 
 
@@ -80,9 +80,8 @@ def table(
 ) -> str:  # fmt: skip
     """Return a table whose first `left` columns are aligned to the left, the others to the right.
 
-    To fit a terminal, left columns are shortened in the middle to at least _NARROWEST characters,
-    but not the first `fixed` ones. `spare` characters of each line stay free. Without a terminal
-    nothing is shortened: programs need whole names.
+    To fit a terminal, left columns but the first `fixed` ones are shortened in the middle, to at
+    least _NARROWEST characters. `spare` characters of each line stay free.
     """
     from rich.cells import cell_len
 
@@ -106,23 +105,21 @@ def first(lines: Sequence[str], most: int, others: str) -> list[str]:
     return [*lines[:most], others.format(more)] if more > 0 else [*lines]
 
 
+# A name, the least room in which the column is shown, and a function for its cells.
 Column = tuple[str, float, Callable[..., str]]
 
 
 def columned(
     listed: Iterable[Column], rows: Iterable[Any], *given: Any, room: float | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return names and cells of the columns that fit into `room`, by default into the terminal.
-
-    Each column has a name, the least room in which it is shown, and a function for its cells.
-    """
+    """Return names and cells of the columns that fit into `room`, by default the terminal."""
     room = columns() if room is None else room
     wanted = [(name, cell) for name, width, cell in listed if width <= room]
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
 
 
 def columns() -> float:
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty():  # nothing is shortened: programs need whole names
         return math.inf
     return shutil.get_terminal_size((WIDTH, 24)).columns
 
@@ -138,7 +135,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def bar(share: float, room: int) -> str:
-    """Return a bar of at most `room` characters for a share from 0 to 1. It is empty only for 0."""
+    """Return a bar of at most `room` characters for a share from 0 to 1."""
     return "#" * (min(room, max(1, round(share * room))) if share else 0)
 
 
@@ -147,7 +144,7 @@ def bar(share: float, room: int) -> str:
 
 
 def fitted(values: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Keep the first values that fit `limit` bytes, both ends of the next, and no other text."""
+    """Keep the first values up to `limit` bytes, then both ends of one, then only sizes."""
     given: dict[str, Any] = {}
     room = limit
     for path, value in values.items():

@@ -44,7 +44,7 @@ def with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterat
 
 
 def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:
-    """Return all placeholders in a session or archive file. Raises OSError if it is unreadable."""
+    """Return all placeholders. Raises OSError if the file is unreadable."""
     placeholders, tail = set[bytes](), b""
     with _as_os_errors(), open_session(file, check_stop) as session:
         chunks = session.stream(0, session.fingerprint.size)
@@ -65,7 +65,7 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
-    """Yield the id and lines of each archived session in a database. Numbers and offsets are 0."""
+    """Yield ids and lines of archived sessions. Numbers and offsets of the lines are 0."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, _, data in _archives(opened):
             yield session, [entries.Line(0, 0, raw) for raw in data.split(b"\n")]

@@ -65,8 +65,8 @@ class RowLines:
     ) -> None:  # fmt: skip
         self.database, self._schema, self._session = database, schema, session
         self.index, self._check_stop = index, check_stop
-        # By sequence number, a hash of each text that `__iter__` read. Python's hash takes a fifth
-        # of the time of a digest, and has a random key, so nobody can provoke collisions.
+        # Hashes of the texts that `__iter__` read, by sequence number. Python's hash takes a fifth
+        # of the time of a digest. Its key is random, so nobody can provoke collisions.
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Line]:
@@ -158,8 +158,7 @@ def list_rows(
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
     `own_writes` are the times (milliseconds) of our last writes, by path of the session. Databases
-    for which `is_resting` returns true are left out as unchanged. `only_path` is the path of one
-    database, or of a session in it.
+    for which `is_resting` returns true are left out. `only_path`: of a database or a session.
     """
     seen: set[tuple[int, int]] = set()
     for root in roots:
@@ -187,7 +186,6 @@ def databases_below(roots: Iterable[Root]) -> Iterator[Database]:
 
 
 def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
-    """Return a function that checks whether an agent's database is outside of the roots."""
     seen = {database.agent_directory for database in databases_below(roots)}
 
     @cache
@@ -330,7 +328,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # Unlike in a file, age does not finish an open turn. The end of a killed agent does.
+        # An old open turn counts as closed in a file, but here only if the agent was killed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):

@@ -74,7 +74,7 @@ class Store:
         return len(self._connection.execute("PRAGMA foreign_key_check").fetchall())
 
     def interrupted_rewrites(self) -> list[OpenRewrite]:
-        """Return the open rewrites at which no process is at work."""
+        """Return the open rewrites that no process is carrying out."""
         idle = {
             rewrite.id for rewrite in self.journal.open_rewrites()
             if not database.is_locked(self.directory, "locks", rewrite.session_id, 1)
@@ -84,7 +84,7 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        """False for the empty store in memory that is used while there is no database."""
+        """False for the empty store of `open_to_read`."""
         return self.identity is not None
 
     @property
@@ -136,7 +136,7 @@ class Store:
 
 
 def open_store(directory: str) -> Store:
-    """Open the store in a directory, and create it if it is missing."""
+    """Open the store, and create it if it is missing."""
     locks = database.open_locks(directory, "locks")
     try:
         return Store(database.open_database(directory, locks), directory, locks)

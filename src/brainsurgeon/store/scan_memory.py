@@ -1,4 +1,4 @@
-"""The file states that earlier runs stored, and the states that this run will store."""
+"""States of files: stored by earlier runs, and to be stored by this one."""
 
 import os
 from bisect import bisect_left
@@ -16,8 +16,8 @@ from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
-# In seconds. A file that failed once is tried again in the next run. After two failures in a row,
-# it is tried again after FIRST_PAUSE. Each further failure doubles the pause, up to LONGEST_PAUSE.
+# Seconds until a file that failed twice in a row is tried again. Each further failure doubles the
+# pause, up to LONGEST_PAUSE.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 _MOST = 1000  # states in memory before they are stored
 FRESH = 0.05  # seconds within which two changes may have the same modification time
@@ -115,7 +115,7 @@ class FileMemory:
         return None if changed else state
 
     def _see(self, path: str) -> None:
-        directory, _, name = path.rpartition("/")  # the id of a session may contain a slash
+        directory, _, name = path.rpartition("/")
         if self._rows is self._store.files.directories:
             self._seen[directory].add(name)
         else:  # frees memory
@@ -139,12 +139,12 @@ class FileMemory:
             self.savings[path] = plan.savings_after(savings, now)
 
     def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
-        """Return the paths of the sessions in a database, or None if any of them must be read."""
+        """Return the paths of a database's sessions, or None if the database must be read."""
         directory, _, name = path.rpartition("/")
         row = self._rows.get(directory, {}).get(name)
         self._see(path)
-        # A session whose id contains a slash is listed in a directory below `path`. The names of
-        # these directories sort between "path/" and "path0", because "0" follows "/" in ASCII.
+        # A session whose id contains a slash is listed in a directory below `path`. These sort
+        # between "path/" and "path0": in ASCII, "0" follows "/".
         below = bisect_left(self._sorted, f"{path}/"), bisect_left(self._sorted, f"{path}0")
         tables = {at: self._rows.get(at, {}) for at in (path, *self._sorted[slice(*below)])}
         inside = {f"{at}/{one}": row for at, rows in tables.items() for one, row in rows.items()}
@@ -212,7 +212,7 @@ class FileMemory:
 
 
 def _timeless(state: FileState) -> FileState:
-    """Return a state without its time, and without the seconds in the reason of a deferral."""
+    """Return a state without its time, and without numbers in the reason of a deferral."""
     reason = state.reason
     if state.outcome == AGAIN:
         reason = "".join(letter for letter in reason if not letter.isdigit())
