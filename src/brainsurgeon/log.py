@@ -49,7 +49,7 @@ def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
 
 
 def _escaped(value: Any) -> Any:
-    """Escape control characters in names, titles and ids. In JSON, they are escaped anyway."""
+    """Escape control characters. JSON escapes them anyway."""
     if isinstance(value, str):
         return readable(value)
     if isinstance(value, dict):

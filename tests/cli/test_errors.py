@@ -413,9 +413,9 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
         "the state directory": f"error    {world.state} cannot be written by this user",
         "its parent": f"error    {world.state} cannot be made: {shut} cannot be written",
         "the store": "this user may not open it (Permission denied); it was left as it is",
-        "a session": f"error    {path}: Permission denied\n         run as the user that owns it; "
-        "if you do, chmod u+rwX it\n",
-        "a root": "Permission denied\n         run as the user that owns it",
+        "a session": f"error    {path}: Permission denied\n         run as its owner; "
+        "if you are the owner, chmod u+rwX it\n",
+        "a root": "Permission denied\n         run as its owner",
         "a directory": f"error    main: 1 session cannot be changed (s): {shut} cannot be written",
     }
 

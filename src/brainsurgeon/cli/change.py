@@ -41,8 +41,8 @@ def restore(
     ),
     wait: bool = Option(
         False,
-        help="Wait until the session is idle, at most ten minutes or keep_after_restore if longer. "
-        "With --all, at most ten minutes, or another limit: --wait 2h.",
+        help="Wait until the session is idle, at most ten minutes (keep_after_restore if longer). "
+        "With --all, --wait 2h sets another limit.",
     ),
     run: str | None = Option(
         None, help="Restore the values that the run with this number extracted; see `history`."
@@ -52,7 +52,7 @@ def restore(
 
     If a session is not idle, the command records a request, and with ENTRY also prints the values.
     The first scan that finds the session idle restores them. The request is dropped after ten
-    minutes (after keep_after_restore, if that is longer); a request of --run waits longer.
+    minutes (after keep_after_restore, if that is longer), but never with --run.
 
     --run also removes the fields that the run set. Values that were restored, changed or expired
     after the run are left unchanged and reported.
@@ -268,7 +268,7 @@ def relieve(
 
 
 def _goal(text: str | None) -> float | None:
-    """Parse --to: return a number of tokens, or a share of the window as a number up to 1."""
+    """Return a number of tokens, or a share of the window (at most 1)."""
     if text is None:
         return None
     match = re.fullmatch(r"([1-9][0-9]{1,11})|([1-9][0-9]?|100) ?%", text)

@@ -1,4 +1,4 @@
-"""The models of the configuration and its tables, and the rules made from them."""
+"""The tables of the configuration, and the rules made from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # not every command needs these: methods import them
     from brainsurgeon.model.rules import ArchiveRules, Budget, Price, Rule, Rules
 
 
@@ -52,7 +52,6 @@ def keys_set(table: SettingsTable) -> dict[str, Any]:
 
 
 def _shared(record: type[Struct], table: SettingsTable) -> dict[str, Any]:
-    """Return the settings whose keys are also fields of `record`."""
     names = set(record.__struct_fields__).intersection(type(table).model_fields)
     return {name: getattr(table, name) for name in names}
 
@@ -94,7 +93,7 @@ class PriceTable(SettingsTable):
     output: Dollars = Field(description="tokens of answers")
 
     def decision_price(self) -> Price:
-        from brainsurgeon.model.rules import Price  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.model.rules import Price  # noqa: PLC0415
 
         read, write = self.cache_read / self.input, self.cache_write / self.input
         return Price(read, write, write, self.input, self.output / self.input)
@@ -114,8 +113,7 @@ class BudgetTable(SettingsTable):
         "values are extracted; 0: no limit",
     )
 
-    def by_tier(self) -> dict[Tier | None, float]:
-        """Return the thresholds by tier. The key None is for unknown models."""
+    def by_tier(self) -> dict[Tier | None, float]:  # None: unknown models
         if isinstance(self.threshold, float):
             return dict.fromkeys((*TIERS, None), self.threshold)
         return dict[Tier | None, float]((self.threshold or {}).items())
@@ -169,7 +167,7 @@ class ExtractionSettings(SettingsTable):
     )
 
     def rule_list(self) -> tuple[Rule, ...]:
-        from brainsurgeon.model.rules import Rule  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.model.rules import Rule  # noqa: PLC0415
 
         length, recent = self.min_value_length, self.keep_recent
         return tuple(
@@ -183,8 +181,6 @@ class ExtractionSettings(SettingsTable):
 
 
 class Profiled(ExtractionSettings):
-    """The settings that a profile may change for some sessions."""
-
     windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
     tiers: dict[str, Tier] = key(
         dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
@@ -210,7 +206,7 @@ class UseTable(SettingsTable):
     profile: str = Field(description="name of a profile, yours or built in")
 
 
-ALIASES = {  # former names of keys, and their present names
+ALIASES = {  # former names of keys
     "abandoned_after_seconds": "abandoned_after",
     "keep_after_restore_seconds": "keep_after_restore",
     "keep_restore_calls": "keep_purge_control_calls",
@@ -326,7 +322,6 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     @property
     def needs_whole_session(self) -> bool:
-        """Whether decisions depend on a whole session: its turns, load, or superseded values."""
         budget = self.budget.enabled or self.budget.max_messages > 0
         return self.archive.enabled or budget or self.superseded
 
@@ -375,7 +370,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return chosen
 
     def decision_rules(self) -> Rules:
-        from brainsurgeon.model.rules import Rules  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.model.rules import Rules  # noqa: PLC0415
 
         return Rules(**_shared(Rules, self) | {
             "rules": self.rule_list(),
@@ -391,13 +386,13 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return tuple((glob, table.decision_price()) for glob, table in self.prices.items())
 
     def archive_rules(self) -> ArchiveRules:
-        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.model.rules import ArchiveRules  # noqa: PLC0415
 
         more = {"enabled": self.enabled and self.archive.enabled, "keep_recent": self.keep_recent}
         return ArchiveRules(**_shared(ArchiveRules, self.archive) | more)
 
     def budget_rules(self) -> Budget:
-        from brainsurgeon.model.rules import Budget  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.model.rules import Budget  # noqa: PLC0415
 
         return Budget(
             self._profile_threshold, tuple(self.budget.by_tier().items()),
@@ -406,7 +401,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     def rules_fingerprint(self) -> str:
         """Return a digest of everything that decides about an unchanged file and its values."""
-        from brainsurgeon.formats import FORMATS  # noqa: PLC0415  not every command needs it
+        from brainsurgeon.formats import FORMATS  # noqa: PLC0415
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.min_session_bytes, self.databases

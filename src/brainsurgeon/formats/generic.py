@@ -53,7 +53,7 @@ OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result
 
 
 class Generic(base.Format):
-    """The format of unknown agents. Signed thinking stays, since its provider is unknown."""
+    """Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
     version = 3
@@ -94,7 +94,6 @@ class Generic(base.Format):
         return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        """Return `__id` or `id`. Without both, make an id from the line number and `rest`."""
         for key in ("__id", "id"):
             if entry.get(key) is not None:
                 return base.usable_id(entry[key])

@@ -14,8 +14,7 @@ from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, ModelCall, Sent
 
-# Messages of providers and agents: the prompt is too long for its model. Few sessions need these
-# patterns, so they are compiled when they are first used.
+# Messages of providers and agents. Few sessions need these patterns: they are compiled when used.
 _OVERFLOW = (
     r"(?i)context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
@@ -27,7 +26,6 @@ _LIMITS = (
     r"|context window of ([0-9,]+)"
 )
 _PROMPTS = r"(?i)([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens"
-# Messages of providers: a signature is invalid for its content.
 _SIGNATURE = (
     r"(?i)bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
@@ -66,9 +64,9 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the model call that an entry answers. `usage` may have the keys of any provider.
+    """Return the call that the model answered with an entry. `usage` may be any provider's.
 
-    With keys of OpenAI, the prompt's tokens include cached ones. Other keys count them separately.
+    OpenAI's prompt tokens include cached ones. Others count them separately.
     """
     other = "input_tokens" if "input_tokens" in usage else "input"
     prompt = "prompt_tokens" if "prompt_tokens" in usage else other
@@ -130,8 +128,7 @@ def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: floa
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:
     """Return a value before and after the change at `path`.
 
-    Lists on the path are reduced to one element. Otherwise, a line with 40,000 changed blocks would
-    be copied 40,000 times.
+    Lists on the path are reduced to one element, since a line may have 40,000 changed blocks.
     """
     if not path:
         return value, new

@@ -4,8 +4,8 @@ Seen with versions 2.0.76 to 2.1.330 on Linux. A home (`~/.claude`) has the sess
 `projects/<project>/<session>.jsonl` and, of sub-agents,
 `projects/<project>/<session>/subagents/<name>.jsonl`.
 
-A process reads a session file once, and then has the session in memory. So a rewrite while the
-process is idle does no harm, but does not make its next request smaller.
+A process reads a session file once. So a rewrite while it is idle does no harm, but does not make
+its next request smaller.
 """
 
 import os
@@ -71,7 +71,6 @@ class ProcessRecord(Struct, frozen=True):
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
-    """Read a record; retry if it seems half written."""
     path = os.path.join(directory, f"{pid}.json")
     written = time.time()
     for pause in _PAUSES:

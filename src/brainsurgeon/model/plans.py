@@ -1,4 +1,4 @@
-"""The plan of one session. Each edit replaces the bytes from `start` to `end` of its file."""
+"""The plan of one session. Each edit replaces the bytes from `start` to `end`."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class KeptPart(Amount, frozen=True):
 
 
 class Amounts(defaultdict[tuple[Any, ...], list[int]]):
-    """The number and the total length of values, by kind and tool, or by kind, tool and reason."""
+    """Number and total length of values, by kind, tool and perhaps reason."""
 
     def __init__(self) -> None:
         super().__init__(lambda: [0, 0])
@@ -121,7 +121,7 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
 class Sightings(Struct, frozen=True):
     here: tuple[int, ...] = ()  # extractions (ids) whose placeholders are in the file
     gone: tuple[int, ...] = ()  # extractions whose placeholders disappeared; their entries exist
-    missing: tuple[int, ...] = ()  # extractions whose entries were not found for certain
+    missing: tuple[int, ...] = ()  # extractions whose entries may be gone
     foreign: tuple[str, ...] = ()  # placeholders without a record
     tokens: int = 0  # saved in each request by the extractions `here`
     typed: int = 0  # texts that only look like placeholders; 0 unless everything is to be restored
@@ -129,14 +129,14 @@ class Sightings(Struct, frozen=True):
 
 class Handled(Struct, frozen=True):
     requests: tuple[int, ...] = ()  # fulfilled ones
-    asked_until: int = 0  # the id of the newest request that the plan takes into account
+    asked_until: int = 0  # the id of the newest request considered
     unanswered: tuple[int, ...] = ()  # requests to redact an answer that was not found in time
     restored: tuple[str, ...] = ()  # entries to record as restored
-    missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and the reasons
+    missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and why
     unfit: tuple[str, ...] = ()  # entries whose signed thinking could not be made valid
-    # Entries that keep a placeholder although all values were to be restored, and the reasons.
+    # Entries that keep a placeholder although all values were to be restored, and why.
     left: tuple[tuple[str, str], ...] = ()
-    fields_gone: tuple[int, ...] = ()  # ids of records whose field was already gone
+    fields_gone: tuple[int, ...] = ()  # ids of records
 
 
 class Plan(Struct, frozen=True):
@@ -167,7 +167,7 @@ class Plan(Struct, frozen=True):
         return tuple(one for one in self.removals if one.tokens > 0 and not self.is_requested(one))
 
     def is_requested(self, edit: Edit) -> bool:
-        """Check whether an edit changes what the model gets, and was asked for or required."""
+        """Check whether an edit changes the next request, and was requested or required."""
         if isinstance(edit, FieldEdit) or edit.tokens <= 0:
             return False
         if isinstance(edit, Removal) and edit.how == "archive":

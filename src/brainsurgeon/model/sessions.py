@@ -1,4 +1,4 @@
-"""Sessions in files and databases, data of the walk that finds them, surveys of their entries."""
+"""Sessions, the walk that finds them, and surveys of their entries."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Fingerprint(Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    skipped_under: str | None  # `rules`, or None if later runs must not skip the unchanged file
+    skipped_under: str | None  # rules under which later runs may skip the unchanged file
     rules: str  # of the scan that judged the file
     outcome: str
 
 
-# The hash of a file's fingerprint; the time when something in the file is due; the result of the
-# scan. A tuple takes little memory: a tree may have 100,000 files.
+# The hash of a file's fingerprint, the time when something in it is due, the result of the scan.
+# Tuples take little memory: a tree may have 100,000 files.
 KnownFile = tuple[int, float | None, Judged]
 
 
@@ -115,7 +115,7 @@ class SessionFile(Struct, frozen=True):
 
 
 class Signs:
-    """The files that show whether an agent is at work on a session. `name` describes them.
+    """The files that show whether an agent is at work on a session.
 
     They are read before a lease is taken. Under the lease, only their `stat` is compared: another
     process may be blocked in open(2), and must not wait until megabytes are parsed.
@@ -138,9 +138,9 @@ class Signs:
 class NotIdleError(Exception):
     """The session may not be changed now. A later run may change it.
 
-    From `until` on, the session may be idle even if it did not change. If `in_database`, runs need
-    not try it again before `until` or a change of the database. A session that is `given_up` is
-    also `in_database`, and does not count as waiting, since it may never become idle.
+    An unchanged session may be idle from `until` on. If `in_database`, only `until` or a change of
+    the database makes another attempt useful. If `given_up`, it may never become idle: it is also
+    `in_database`, and does not count as waiting.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a 
     root: str
     path: str
     why: str
-    failed: bool = True  # False for a root that is missing or doubtful
+    failed: bool = True  # False if it is no error, as for a missing optional root
 
 
 OFF_BRANCH = "off the active branch"
@@ -167,11 +167,10 @@ class Survey(Struct, frozen=True):
     """Facts about the entries of a session that are known only once all lines were read."""
 
     kept_messages: int
-    # By offset, the number of messages after an entry; only of entries near the end.
+    # The number of messages after each entry near the end, by offset.
     positions: Mapping[int, int]
     open_turn: str | None  # why the last turn is open; None if it is finished
-    # The offset of the last turn's prompt. If the previous turn ended with tool results that got no
-    # answer, this is the offset of the previous turn's prompt.
+    # The offset of the last turn's prompt, or of the previous turn's if its results got no answer.
     last_user: int | None = None
     # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
     dead_entries: Mapping[int, str] = field(default_factory=dict)
@@ -189,7 +188,6 @@ class Survey(Struct, frozen=True):
         return self.positions.get(offset, OLD)
 
     def dead(self, offset: int) -> str | None:
-        """Return why the next request does not contain the entry at an offset, or None."""
         before = 0 < offset < self.dead_before
         return self.dead_why if before else self.dead_entries.get(offset)
 
@@ -201,14 +199,13 @@ NO_SURVEY = Survey(0, MappingProxyType({}), None)  # every entry counts as old
 
 
 class Resume(Struct, frozen=True):
-    """Resume point of a scan: lets the next scan read only the tail of a session file.
+    """Lets the next scan read only the tail of a session file, from `offset` and line `number`.
 
-    The tail begins at `offset` with line `number`. While a survey of the tail has the same
-    `cursor`, decisions about earlier lines stay valid in spite of appended lines and passed time.
+    While a survey of the tail has the same `cursor`, decisions about earlier lines stay valid.
     """
 
     fingerprint: Fingerprint
-    mark: bytes  # a digest of some bytes, to recognise a file that only grew
+    mark: bytes  # a digest
     rules: str
     format: str
     identity: str | None

@@ -50,7 +50,7 @@ def archive(
     if outcome.outcome == "deferred" or outcome.plan is None:
         kept = tuple(verdict for verdict in verdicts if verdict.prompt_id not in outcomes)
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
-    # The run applied the limits in `[archive]` to all other turns: ignore its verdicts on them.
+    # The run applied the limits in `[archive]` to all other turns.
     of_run = {turn.prompt_id: turn for turn in outcome.plan.turns if turn.prompt_id in outcomes}
     final = [of_run.get(verdict.prompt_id, verdict) for verdict in verdicts]
     return _answer(title, final, is_done=outcome.outcome == "changed")
@@ -60,7 +60,7 @@ def would_archive(
     settings: Settings, store: Store, session: str | Session, now: float,
     turns: tuple[int, int] | None = None,
 ) -> ArchiveAnswer:  # fmt: skip
-    """Return the expected answer of `archive` for an idle session. Writes nothing."""
+    """Return what `archive` would answer for an idle session."""
     chosen = session_named(settings, store, session)
     with _live_turns(settings, store, chosen, now, turns) as (_, verdicts):
         return replace(_answer(chosen.title, verdicts), dry_run=True)
@@ -120,7 +120,7 @@ def _request(
 def done(
     settings: Settings, store: Store, session: Session, text: str, clock: Callable[[], float]
 ) -> str:
-    """Request to archive the last turn with the outcome `text`. Return the id of its prompt."""
+    """Request to archive the last turn with the outcome `text`."""
     now = clock()
     with _live_turns(settings, store, session, now) as (examined, verdicts):
         if not verdicts or not verdicts[-1].prompt_id:
@@ -133,7 +133,7 @@ def done(
 def archives(
     settings: Settings, store: Store, session: str | Session | None = None
 ) -> list[ListedArchive]:
-    """List the archives of one session or of all, in each session the oldest first."""
+    """List archives, the oldest of each session first."""
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     return [
         ListedArchive(item.title, record)

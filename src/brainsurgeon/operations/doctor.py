@@ -42,26 +42,26 @@ _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true`
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
 _LOST = "an older backup may have them (store restore FILE); otherwise they cannot be restored"
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
-_OWNER = "run as the user that owns it; if you do, chmod u+rwX it"
+_OWNER = "run as its owner; if you are the owner, chmod u+rwX it"
 _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
 _PROGRAM = "correct the key, or make the program executable for this user"
-_MOST = 5  # orphans listed for a session, or sessions listed for a reason
+_MOST = 5  # names in a list
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
 class SessionPlaceholders(Struct, frozen=True):
-    matched: tuple[int, ...]  # for each placeholder with a matching record: the extraction's id
-    expired: int  # number of matched placeholders whose value expired
-    orphans: tuple[str, ...]  # for each value without one matching record: the id of its entry
-    unknown: int  # number of texts that only look like placeholders
+    matched: tuple[int, ...]  # ids of extractions, one per placeholder with a matching record
+    expired: int  # matched placeholders whose value expired
+    orphans: tuple[str, ...]  # ids of entries, one per placeholder without exactly one record
+    unknown: int  # texts that only look like placeholders
     # Unexpired values without a placeholder: emptied thinking, shortened calls, archived turns.
     unmarked: frozenset[tuple[str, KeyPath, bytes]]  # entry id, path and digest
     session_id: int | None
 
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
-    """Run the checks. With `repair`, which needs a writable store, also make safe repairs."""
+    """Run the checks. `repair` needs a writable store."""
     findings = [*_state_directory(settings), *_disks(settings), *_programs(settings)]
     if not settings.enabled:
         findings.append(Finding(
@@ -301,7 +301,7 @@ def placeholders_left(
 ) -> Iterator[PlaceholdersLeft]:
     """Yield the sessions with extracted values, and those that cannot be checked.
 
-    Values that are only in the store `current`, and not in `store`, count as orphans.
+    Values that only the store `current` has count as orphans.
     """
     seen = walk(settings, store, with_former_roots=True)
     for problem in seen.problems:

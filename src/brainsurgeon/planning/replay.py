@@ -1,9 +1,9 @@
 """Compute the model calls of a session, and their costs, under different extraction policies.
 
-A session records how many tokens each call read from the cache. The tokens that a policy removed
-are subtracted. The call after an extraction reads nothing behind the first change. If the provider
-counts written tokens, its cache has only whole prompts: the call reads the longest earlier prompt
-that ends before the change. Answers are the same under each policy.
+A session records how many tokens each call read from the cache. Tokens that a policy removed are
+subtracted. The call after an extraction reads only tokens before the change from the cache. If the
+provider counts written tokens, it caches only whole prompts: the call reads the longest one that
+ends before the change. Answers are the same under each policy.
 """
 
 import sys
@@ -35,10 +35,9 @@ from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
 _place = attrgetter("before")
-# Bounds for the ratio of recorded and estimated growth of a prompt. For most prompts in the
-# samples, it is 0.8 to 1.4.
+# Bounds for the ratio of recorded and estimated growth; for most prompts of the samples 0.8 to 1.4.
 _LEAST, _MOST = 0.5, 1.5
-_CALLS = 8  # with fewer measured growths, growth that no entry explains is not estimated
+_LEAST_GROWTHS = 8  # for a regression
 
 
 class Prompted(Struct, frozen=True):
@@ -58,7 +57,7 @@ class Value(Struct, frozen=True):
     number: int
     keep: int
     tokens: int
-    before: int = 0  # tokens of the prompt in front of it
+    before: int = 0  # tokens of the prompt before it
     taken_at: float | None = None  # when it was extracted
     fresh: bool = False  # not extracted before the next prompt
 
@@ -120,11 +119,11 @@ def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, i
 
 
 class _Growth(Struct, frozen=True):
-    """The recorded and estimated (`sent`) growth of a prompt, and its values by event number."""
+    """The growth of a prompt since the one before."""
 
-    tokens: int
-    sent: int
-    values: list[tuple[int, Value]]
+    tokens: int  # recorded
+    sent: int  # estimated
+    values: list[tuple[int, Value]]  # with their event numbers
 
 
 def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
@@ -134,7 +133,7 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
     """
     sent = [growth.sent for growth in growths]
     beside = 0.0
-    if len(sent) >= _CALLS and min(sent) < max(sent):
+    if len(sent) >= _LEAST_GROWTHS and min(sent) < max(sent):
         beside = linear_regression(sent, [growth.tokens for growth in growths]).intercept
     for growth in growths:
         share = min(max((growth.tokens - beside) / max(1, growth.sent), _LEAST), _MOST)
@@ -216,7 +215,7 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
             if taken:
                 first = min(value.before for value in taken)
                 broken = first - gone.in_front(first)
-            # If a call read only what is in front of the change from the cache, the change was why.
+            # Only the change kept the call from reading more tokens from the cache.
             if raw and _is_warm(raw, event) and event.cached <= broken:
                 cached = max(cached, raw.tokens if taken else raw.cached)
             else:
@@ -251,7 +250,7 @@ class Replay:
         self._usage = cache.Usage()
         # Calls since the cache was cold, shortest first. No extraction has changed their prompts.
         self._kept: list[ModelCall] = []
-        # In tokens: the place of the last change, and the end of the shortest prompt since then.
+        # Tokens before the last change, and of the shortest prompt since then.
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
@@ -341,7 +340,7 @@ class Replay:
 
 
 def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bill:
-    """Add up the prompts of calls; `dollars` is the price of one input token, if it is known."""
+    """`dollars` is the price of one input token, if it is known."""
     paid = sum(map(price.paid, calls))
     return Bill(
         sum(call.tokens for call in calls), sum(call.cached for call in calls), round(paid),

@@ -23,7 +23,7 @@ from brainsurgeon.store import Store
 def archived_turn(
     settings: Settings, store: Store, named: EntryValues, now: float, *, with_undone: bool = False
 ) -> ArchivedTurn | None:  # fmt: skip
-    """Return the turn archived in an entry, or None if there is none or its lines are not found.
+    """Return the turn archived in an entry, if there is one and its lines are found.
 
     With `with_undone`, also return a turn whose archive was undone. Values that the caller may not
     see stay placeholders. Raises GoneError if the session is gone.
@@ -45,7 +45,7 @@ def archived_turn(
 
 
 def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
-    """Yield the lines of a turn. The values in the records of the planner are restored in them."""
+    """Yield the lines of a turn, with the values of `planner.records` restored."""
     records, session = planner.records, planner.examined.session
     links = {value.entry_id: value.anchor for value in records.extractions if value.is_link}
     offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
@@ -86,13 +86,13 @@ def _offsets(
         offset, size, parent = places[at]
         climbed[offset] = size
         at = parent or ""
-    if at != prompt_id:  # a parent is missing, as in some forks: return only prompt and answer
+    if at != prompt_id:  # a parent is missing, as in some forks
         climbed = {last[0]: last[1]}
     return dict(sorted({**climbed, first[0]: first[1]}.items()))
 
 
-LONGEST = 8000  # largest number of characters of a summary
-_PATIENCE = 300.0  # seconds that the command may take
+LONGEST = 8000  # characters of a summary
+_PATIENCE = 300.0  # seconds
 
 
 def summaries(

@@ -34,7 +34,7 @@ _PATH = getattr(os, "O_PATH", os.O_RDONLY)
 AGED = 3.0
 _DEEPEST = 16
 LINK = "a symbolic link, which is not followed"
-# Returns the name of the format of a file, or None if the file has to be read for it.
+# Returns the format of a file, or None if the file must be read to detect it.
 FormatOf = Callable[[str, Fingerprint], str | None]
 
 
@@ -71,7 +71,7 @@ def _open_listed(
 
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str:
-    """Return UNKNOWN, for walks that do not need the agents' names."""
+    """For walks that do not need the agents' names."""
     return formats.UNKNOWN
 
 
@@ -174,7 +174,7 @@ class _Walk(Struct, frozen=True):
             os.close(descriptor)
 
     def _not_skipped(self, path: str, descriptor: int, listed: list[str]) -> Iterable[str]:
-        # An unchanged file costs a run only this: a look-up, one stat, a comparison.
+        # The loop runs for every unchanged file: it is kept fast.
         rows = self.memory.known_in(path) if self.memory else None
         if self.memory is None or not rows:
             return listed

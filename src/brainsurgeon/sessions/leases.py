@@ -1,10 +1,9 @@
 """Leases, which prove that no other process has a file open, and the exchange of two names."""
 
 # A write lease (`fcntl F_SETLEASE`, Linux) is granted only if no other descriptor or mapping of the
-# file exists. Until it is released, every other process that opens the file has to wait. This
-# was tested on ext4, xfs, btrfs, tmpfs and overlayfs, as root and as the owner. If a process waits,
-# the kernel sends the holder of the lease SIGIO, which by default ends the holder. So SIGURG is
-# requested instead, which is ignored by default.
+# file exists (tested as root and as the owner). Until it is released, other processes that open the
+# file have to wait. If one waits, the kernel sends the holder SIGIO, which would end it. So SIGURG
+# is requested instead, which is ignored by default.
 
 import ctypes
 import errno
@@ -77,7 +76,7 @@ def broken(descriptor: int) -> bool:
 
 
 def drop(descriptor: int) -> None:
-    """Release the lease, if there is one, so that waiting processes may open the file."""
+    """Release the lease, if there is one."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
@@ -118,7 +117,7 @@ UNPROVEN = (
 
 
 def unproven(descriptor: int) -> str | None:
-    """Return the filesystem of an open file if it is not in `PROVEN`, else None."""
+    """Return the filesystem of an open file if it is not in `PROVEN`."""
     if sys.platform != "linux":
         return None
     # `struct statfs` is shorter than this, and begins with the number.
@@ -170,7 +169,7 @@ _cache = _MountCache()
 
 
 def obstacle(directory: int, name: str, *, exchanging: bool = False) -> str | None:
-    """Return a reason if a visible namespace mounts the file, or mounts something on it."""
+    """Return a reason if the file is mounted elsewhere or is a mount point."""
     try:
         if time.monotonic() - _cache.at > (FRESHEST if exchanging else FRESH):
             _cache.locations = frozenset(_mounted_locations())

@@ -17,19 +17,19 @@ from brainsurgeon.store.extractions import Blobs, renumber
 
 # Values copied by one statement. Meanwhile, other processes cannot write to the store.
 _BATCH = 100
-# Seconds to wait until no rewrite is in progress, and until a store in use can be read. SQLite
-# tries only ten times a second, and may often miss the gaps between other processes' commits.
+# Seconds to wait for rewrites and for a store in use. SQLite tries only ten times a second, and may
+# often miss the gaps between other processes' commits.
 _PATIENCE = 60.0
-# Names of the store's files in a state directory. `init.json` and backups may be there, too.
+# The store's files in a state directory. `init.json` and backups may be there, too.
 _OWN = re.compile(
     r"store\.db(\.new|\.(replaced|damaged)-[0-9TZ-]+)?(-journal|-wal|-shm)?"
     r"|locks|daemon\.lock|last_run|report\.html"
 )
-_STAGED = "store.db.new-"  # prefix of directories with databases that are not in their place yet
+_STAGED = "store.db.new-"  # prefix of directories with unfinished databases
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
-    """Copy the store of a directory to a file, and check the copy.
+    """Copy a store to a file, and check the copy.
 
     Raises BusyError if rewrites of sessions do not end within a minute.
     """
@@ -132,7 +132,7 @@ def _copy_values(copy: sqlite3.Connection) -> None:
 
 
 def check_copy(path: str) -> int:
-    """Check a whole copy; return the number of its values. Raises StoreUnusableError."""
+    """Return the number of values of a sound copy. Raises StoreUnusableError."""
     with closing(database.connect(path, "ro")) as connection:
         database.refuse_unknown(connection, path)
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
@@ -180,7 +180,7 @@ def staging(directory: str) -> TemporaryDirectory[str]:
 
 
 def _remove_staged(directory: str) -> None:
-    """Remove what a killed command left. The caller must have exclusive access to the store."""
+    """Clean up after killed commands. The caller must have exclusive access to the store."""
     for place in glob.glob(os.path.join(glob.escape(directory), f"{_STAGED}*")):
         with suppress(OSError):
             for path in glob.glob(os.path.join(glob.escape(place), "store.db*")):

@@ -374,7 +374,7 @@ def _lock_bytes(descriptor: int, start: int, length: int, kind: int) -> bool:
 
 
 class Table:
-    """Reads and writes one or a few tables. The caller begins and ends transactions."""
+    """The caller begins and ends transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

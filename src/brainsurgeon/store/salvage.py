@@ -1,8 +1,7 @@
 """Copy the readable rows of a damaged database into a new one.
 
 A scan of a damaged table may end early without an error. So every row id (or session id) is looked
-up. Only values with the right digest are kept. The records of other values become tombstones. Lost
-sessions that other rows refer to are re-created. Pages of an empty store replace a damaged schema.
+up. Values with a wrong digest become tombstones. Pages of an empty store replace a damaged schema.
 """
 
 import os
@@ -28,15 +27,14 @@ from brainsurgeon.store.database import (
 )
 from brainsurgeon.store.extractions import Blobs
 
-_BEYOND = 10_000  # row ids to try after the highest known one, if there may be higher ones
-_MOST = 100_000_000  # row ids to try: a damaged row id may be any number
+_BEYOND = 10_000  # row ids to try after the highest known one, if a query failed
+_MOST = 100_000_000  # highest row id to try: a damaged row id may be any number
 _INDEXES = {"path": "sqlite_autoindex_sessions_1", "identity": "sessions_identity"}
-LOST = "lost with a damaged store"  # the reason in the tombstone of a lost value
+LOST = "lost with a damaged store"
 # Replaces lost paths. An empty path would mean the working directory, and an agent that works there
 # could see sessions of other agents.
 NOWHERE = b"/lost-with-a-damaged-store"
-# The caches of scans. The next scan reads every file and counts its calls again. Only the costs of
-# deleted sessions are lost.
+# The next scan fills these again. Only the costs of deleted sessions are lost.
 _LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
@@ -65,7 +63,6 @@ def by_number(
 
 
 def highest_row_id(old: sqlite3.Connection, table: str, references: Iterable[_Row] = ()) -> int:
-    """Return the highest row id to look up in a table; `references` are rows of _REFERENCES."""
     sources = [("rowid", table), *((row[1], row[0]) for row in references if row[2] == table)]
     known = [sequences(old).get(table, 0)]
     for column, source in sources:
@@ -101,10 +98,8 @@ def sequences(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 class Salvaged(Struct):
-    """Counts of a salvage. `unread` are the tables with missing rows."""
-
     rows: int = 0  # except those of stored values
-    unread: set[str] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)  # tables with missing rows
     values: int = 0
     values_lost: int = 0
     sessions_made: int = 0
@@ -113,9 +108,9 @@ class Salvaged(Struct):
 def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     """Copy the readable rows of a directory's store into a new, synced database at `fresh`.
 
-    Raises StoreFullError without room for a copy, BusyError if another process is writing, and
-    StoreUnusableError if the disk fails, the database has another version, or its schema is damaged
-    and no value can be read.
+    Raises StoreFullError if the disk is full, BusyError if another process is writing, and
+    StoreUnusableError if the disk fails, the database has another version, or no value of a damaged
+    schema can be read.
     """
     path, mended = database_path(directory), f"{fresh}.mended"
     code = "damaged"
@@ -133,7 +128,7 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
     except sqlite3.Error as error:
         why = explain(error, directory)
         if not isinstance(why, StoreDamagedError):
-            raise why from error  # the disk is full, for example
+            raise why from error  # a full disk, for example
         code = getattr(error, "sqlite_errorname", "") or code
     finally:
         with suppress(FileNotFoundError):
@@ -232,10 +227,9 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Re-create lost sessions that other rows refer to.
+    """Read paths and identities from indexes, which are on other pages than the rows.
 
-    Their paths and identities are read from indexes, which are on other pages than the rows. The
-    next scan corrects names, roots and agents.
+    The next scan corrects names, roots and agents.
     """
     paths, identities = (by_index(old, column) for column in ("path", "identity"))
     lost = {
@@ -277,18 +271,16 @@ def _mend_references(new: sqlite3.Connection, saved: Salvaged) -> None:
             saved.unread |= {table} if gone else set()
         else:
             new.execute(f"UPDATE {table} SET {column} = NULL {dangling}")  # noqa: S608
-    # If the journal's row of a rewrite is lost, it is unknown whether the rewrite was completed. It
-    # counts as completed: records without placeholders do no harm.
+    # A rewrite whose journal row is lost counts as completed: that does no harm.
     unknown = f"WHERE {_dangling('journal_id', 'journal')}"
     new.execute(f"UPDATE extractions SET journal_id = NULL {unknown}")  # noqa: S608
     new.execute(f"UPDATE fields SET journal_id = NULL, state = 'standing' {unknown}")  # noqa: S608
 
 
 def _complete_placements(new: sqlite3.Connection, *, incomplete: bool) -> None:
-    """Record that each value is in its own session, if the table of placements is `incomplete`.
+    """Place each value in its own session if it has no placement, or if some are lost.
 
-    Otherwise do so only for values without any placement. A value without a placement could expire
-    too early. The next scan corrects placements.
+    A value without a placement could expire too early. The next scan corrects placements.
     """
     new.execute(
         "INSERT OR IGNORE INTO placements (session_id, extraction_id)"
