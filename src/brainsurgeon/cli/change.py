@@ -42,7 +42,7 @@ def restore(
     wait: bool = Option(
         False,
         help="Wait until the session is idle, at most ten minutes (keep_after_restore if longer). "
-        "With --all, --wait 2h sets another limit.",
+        "With --all, at most ten minutes; --wait 2h sets another limit.",
     ),
     run: str | None = Option(
         None, help="Restore the values that the run with this number extracted; see `history`."
