@@ -228,7 +228,7 @@ def evidence(
 
 def history(
     events: bool = Option(
-        False, help="List events instead of runs: changes, failures and signals by session."
+        False, help="List events instead of runs: changes, failures and signals."
     ),
     follow: bool = Option(False, help="Print new events until interrupted."),
     since: str | None = Option(

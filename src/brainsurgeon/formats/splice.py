@@ -154,7 +154,7 @@ def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPa
 
 
 def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Like `locate`, for a line exactly as orjson writes it; None for any other line.
+    """Like `locate`, for a line exactly as orjson writes it; None if this function cannot tell.
 
     Such a line has no duplicate keys. The entry, serialised with a mark in place of each value,
     shows the texts between the values.

@@ -285,7 +285,7 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
 
 
 def misplaced(path: str) -> str | None:
-    """Return why a database may not contain exactly its agent's sessions, or None."""
+    """Return why its agent's sessions may be elsewhere, or others' sessions here, or None."""
     own = path.split(os.sep)[-3]
     listed = registered(_state_directory(path)) or ()
     paths = {each for agent, each in listed if agent == own}
@@ -433,8 +433,8 @@ _LARGEST = 16 << 20  # characters read of a configuration
 
 
 class Selected(Struct, frozen=True):
-    store: str | None = None  # None: OpenClaw's own, as for the engine
-    engine: str | None = None
+    store: str | None = None  # None: OpenClaw's own
+    engine: str | None = None  # None: OpenClaw's own
     unreadable: str | None = None  # why both are unknown
 
 

@@ -56,7 +56,7 @@ def _translated() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", None)
-        # Python's own errors have no code. For text that is not UTF-8, it is an OperationalError.
+        # Python's own errors have no code. OperationalError then means text that is not UTF-8.
         text = _NO_TEXT if isinstance(error, sqlite3.OperationalError) else "SQLITE_ERROR"
         raise AgentDatabaseError(code or text) from error
     except UnicodeDecodeError as error:  # a message of SQLite quotes text that is not UTF-8

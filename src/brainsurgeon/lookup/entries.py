@@ -73,7 +73,7 @@ def entry_named(
         if len(idents) > 1:
             raise AmbiguousError(f"entry {wanted!r}", idents, "give more of its id") from None
         named = _of_exact_id(settings, store, idents[0], here, to_show=to_show)
-        # An entry with exactly the id `wanted` was meant, although nothing is extracted from it.
+        # The caller may mean the entry with exactly this id, from which nothing is extracted.
         if _has_entry(named.session, wanted):
             raise
         return named

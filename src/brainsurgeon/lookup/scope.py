@@ -32,7 +32,8 @@ class Scope(Struct, frozen=True):
     """The sessions that a caller may see: those of an agent, one session, or by default all.
 
     `agent` is a name, the agent's own directory, or the working directory of a Claude Code
-    project. `session` is a path, an id or `agent/id`. `bound` resolves other names.
+    project. `session` is a path, an id or `agent/id`. The function `bound` finds
+    the session of any other name.
     """
 
     agent: str | None = None

@@ -207,8 +207,8 @@ def _doubt(store: Store, root: str, found: Iterable[Session]) -> str:
 def root_identity(root: str, before: list[int], found: Iterable[int]) -> list[int] | None:
     """Return the identity of a root; None if it is unreadable, or may not be the same as before.
 
-    `before` has its last trusted identity and the newest id of a session found then. With another
-    identity, one of the session ids `found` must be as old: recorded ids grow.
+    `before` has its last trusted identity and the newest id of a session found then. If the
+    identity differs, a session that was recorded until then must be among those `found`.
     """
     newest = max(before[2:], default=math.inf)
     with suppress(OSError):  # one of the numbers changes if another file system is mounted

@@ -73,8 +73,8 @@ class Rules(ValueRules, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
 
-        A share may be of the last call's tokens or of the file's bytes. If these tokens are known,
-        values that save tokens do not count as bytes.
+        A share of the last call's tokens is enough, too. If these tokens are known, only values
+        that save no tokens count as bytes.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim

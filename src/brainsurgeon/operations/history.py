@@ -26,7 +26,7 @@ def events(
     settings: Settings, store: Store, *, since: str | None = None,
     session: str | None = None, kinds: Collection[str] = (), everything: bool = False,
 ) -> list[Event]:  # fmt: skip
-    """Return the events after `since`, by default the LISTED newest, oldest first.
+    """Return the events after `since`, oldest first. By default, return the newest LISTED.
 
     `since` is an id or a time; a time without a zone is local. Raises UsageError for an invalid
     kind or time.
@@ -73,7 +73,7 @@ def follow(
 
 
 class _Reader:
-    """Reads the events of a session, which need not have a record yet."""
+    """Reads all events, or those of a session, which need not have a record yet."""
 
     def __init__(self, settings: Settings, session: str | None, kinds: Collection[str]) -> None:
         for kind in kinds:

@@ -1,4 +1,4 @@
-"""List the sessions, and return the content and costs of one session. Writes nothing."""
+"""List the sessions, and show the values and costs of one. Writes nothing."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -92,7 +92,7 @@ def read(
     changed_at: float,
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
-    # `front`: tokens before the first removal. `uncached`: their part after the last cached prompt.
+    # `front`: tokens before the first removal. `uncached`: those after the last cached prompt.
     front, uncached, changed = 0, 0, 0.0
     here = set(plan.sightings.here)
     taken = {

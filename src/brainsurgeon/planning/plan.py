@@ -214,7 +214,7 @@ class _Planner:
         return request.entry_id not in self._waits if request.entry_id else not self._waits
 
     def _unanswered(self) -> Iterator[int]:
-        """Yield the requests to redact whose answer is missing. Note when the others expire."""
+        """Yield the requests to redact that waited in vain. Note when the others will have."""
         session, found = self._session, self._own.requests
         for request in self._records.requested("redact"):
             if request.id is not None and request.id not in found:

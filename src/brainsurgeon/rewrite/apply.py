@@ -195,7 +195,7 @@ class Attempt:
         ident, session = self.change.session_id, self.session
         self.held.enter_context(self.store.lock(ident, patience, session.check_stop))
         if any(
-            # Without `new_inode`, it never exchanged the names.
+            # A rewrite without `new_inode` did not exchange the names.
             rewrite.new_inode is not None and rewrite.ended_at is None
             and rewrite.directory == session.file.directory
             for rewrite in self.store.journal.open_rewrites(ident)

@@ -158,7 +158,8 @@ def list_rows(
     """Yield the sessions in the databases below the roots, and every unreadable database.
 
     `own_writes` are the times (milliseconds) of our last writes, by path of the session. Databases
-    for which `is_resting` returns true are left out. `only_path`: of a database or a session.
+    for which `is_resting` returns true are left out. `only_path` is the path of a
+    database, or of a session in it: no other database is listed.
     """
     seen: set[tuple[int, int]] = set()
     for root in roots:

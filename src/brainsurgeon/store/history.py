@@ -204,7 +204,7 @@ class Sums(Table):
         ).fetchall()
 
     def current(self) -> tuple[int, int, int, int]:
-        """Return the numbers of values, bytes, archives, and tokens that the next requests save."""
+        """Return the numbers of extracted values, their bytes, archives, and saved tokens."""
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
             " coalesce(sum(iif(e.archive_id IS NULL, e.size, 0)), 0),"

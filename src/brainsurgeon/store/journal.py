@@ -226,7 +226,7 @@ class Journal(Table):
     def _confirm_extractions(self, journal_id: int, session_id: int, now: float) -> None:
         """Confirm new extractions, which replace earlier ones of the same value and replacement.
 
-        Other earlier extractions at their key paths are kept for forks, not placed in this session.
+        Other extractions at the same paths are kept for forks, but have left this session.
         """
         earlier = self._execute(
             "SELECT o.id, n.id, o.digest = n.digest AND o.replacement IS n.replacement"
