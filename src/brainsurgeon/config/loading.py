@@ -148,7 +148,7 @@ def config_path(given: str | None) -> str | None:
         return path
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     usual = (os.path.join(home, "brainsurgeon/config.toml"), "/etc/brainsurgeon/config.toml")
-    # A link whose target is missing counts: it is an error, rather than the default settings.
+    # A link whose target is missing is chosen, too: reading it fails. Defaults would be a surprise.
     return next((path for path in usual if os.path.lexists(path) or _is_cut_off(path)), None)
 
 

@@ -68,7 +68,7 @@ def migrated(agent_directory: str) -> bool:
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
 # the lock at each model call for 30 to 110 ms. Then only the status `running` in `sessions.json`
-# shows the run, which is read after the lock. Runs without the gateway do not set the status: for
+# shows the run, so the status is read after the lock. Runs without the gateway do not set it: for
 # them, the lock is then read again. A new lock file is empty for a millisecond.
 
 REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions

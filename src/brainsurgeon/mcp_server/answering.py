@@ -92,7 +92,7 @@ class _Asked(NamedTuple):
                 value.id in placed or (record and value.session_id == record.id)
                 for value in named.values
             )
-            # If unknown, only a text like the placeholder was found, perhaps in this very call.
+            # Otherwise, only the text of a placeholder was found, perhaps in this very call.
             return known or contains_entry(store, session, self.entry)
 
         # `done` must not fall back to the only known session: another agent may have made the call.

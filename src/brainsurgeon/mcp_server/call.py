@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from brainsurgeon.errors import UsageError
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 
-# Other names of the action `restore`, as action or as tool. Not advertised.
+# As a tool or an action, both mean the action `restore`. No such tool is advertised.
 ALSO_CALLED = ("restore", "restore_remote")
 Absent = SkipJsonSchema[None]
 Positive = Annotated[int, Field(ge=1)]

@@ -37,7 +37,7 @@ from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
 # Maximum size of the outcome of one turn (bytes), or of all outcomes of several (characters).
 _QUOTED = 2000
-# Matches any sentence. A pattern for questions only would be slow: it is tried at each character.
+# Matches any sentence. A pattern that needs the question mark would be tried at each character.
 _SENTENCE = re.compile(r"[^\s.!?][^.!?\n]*\??")
 _FINDING = 160  # maximum characters of a finding: the first line of a failed result
 # Maximum numbers in a summary.
@@ -182,7 +182,7 @@ class Calls(Struct):
 
 class Size(Struct):
     entries: int = 0
-    middle: int = 0  # entries between prompt and last reply; 0 if the turn is a flat archive
+    middle: int = 0  # entries after the prompt, until the last reply; 0 if a flat archive
     tokens: int = 0  # of these entries
     calls: int = 0
     answer: int = 0  # characters of the last reply
@@ -366,8 +366,8 @@ class _Archiver:
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Entries (offset, id) that refer to an id, by its hash. Left out: links to the previous
-        # entry, within a turn or off the active branch.
+        # Entries (offset, id) that refer to an id, by its hash. An entry's link to the one before
+        # is left out if both are in one turn, or both are off the active branch.
         self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
         self._turns: list[Turn] = []
@@ -590,8 +590,8 @@ class _Archiver:
                 range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )
             group = turns[: 1 + enough]
-            # A group that a relief spares (FITS) is dropped below, but counts as saved. Otherwise
-            # other turns would be archived in its place.
+            # A group that a relief need not archive (FITS) is dropped below. It counts as archived
+            # here, so that no other turns are archived in its place.
             saved = _saved(group, alone) if group[-1].barred in (None, FITS) else 0
             if excess > 0 and saved > 0:
                 groups.append(group)

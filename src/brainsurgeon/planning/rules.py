@@ -11,7 +11,7 @@ from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.text import parse_time
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
-FITS = "the session fits although it stays"
+FITS = "the session fits without this change"
 
 
 class EntryState(Struct, frozen=True):

@@ -52,8 +52,9 @@ def tail_of(descriptor: int, end: End) -> bytes:
 def moved_before(late: bytes, there: bytes) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
-    `there` are the bytes of the other file from the offset at which the move began. Lines with
-    which both begin were moved if each has an id. Other programs may write equal lines without ids.
+    `there` are the bytes of the other file from the offset at which the move began. Its first
+    lines were moved if they equal those of `late`, and each has an id. Other programs may write
+    equal lines without ids.
     """
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
