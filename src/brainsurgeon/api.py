@@ -12,7 +12,8 @@
 
 `open_store` creates a missing store. `open_to_read` is for functions that only read: it returns an
 empty store if there is none. Call `recover` before a function that writes: it finishes or undoes
-rewrites that a crash interrupted. Sessions and entries are named as on the command line.
+rewrites that a crash interrupted. Sessions and entries are named as on the command line. No
+function prints or logs.
 
 Most results are classes of `reports`. Each error is a BrainsurgeonError with the `exit_code` of the
 command line, and with `facts()`. Docstrings in `errors` describe them: ConfigError, UsageError,

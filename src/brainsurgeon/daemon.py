@@ -1,7 +1,7 @@
 """The daemon: scans by schedule and soon after changes, retention by cron, one job at a time.
 
 Only the scheduler's one worker thread scans and writes to the store. The main thread waits for
-signals. Other threads watch the roots and the clock, and run `on_signal`.
+signals and reloads. Other threads watch the roots and the clock, and run `on_signal`.
 """
 
 import gc

@@ -62,7 +62,10 @@ class Format(ABC):
         """Return the id of the conversation. It must never change while the file is used."""
 
     def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
-        """Return a digest of uneditable parts that tells entries with equal ids apart, or None."""
+        """Return a digest that tells entries with equal ids apart; None if ids are unique.
+
+        It is of parts that are never edited.
+        """
         return None
 
     @abstractmethod

@@ -4,8 +4,8 @@ Seen with versions 2.0.76 to 2.1.330 on Linux. A home (`~/.claude`) has the sess
 `projects/<project>/<session>.jsonl` and, of sub-agents,
 `projects/<project>/<session>/subagents/<name>.jsonl`.
 
-A process reads a session file once. So a rewrite while it is idle does no harm, but does not make
-its next request smaller.
+A process reads a session file once and keeps it in memory. So a rewrite while the process is idle
+does no harm, but does not make its next request smaller.
 """
 
 import os

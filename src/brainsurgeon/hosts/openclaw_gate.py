@@ -2,7 +2,7 @@
 
 The conditions were found by observing openclaw 2026.8.1 to 2026.9.6: throughout a run of the agent,
 at least one is not met. They are checked before a change is prepared, and again inside the
-transaction that writes.
+transaction that writes. No time limit ends an open turn.
 """
 
 import sqlite3

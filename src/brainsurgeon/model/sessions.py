@@ -155,7 +155,7 @@ class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a 
     root: str
     path: str
     why: str
-    failed: bool = True  # False if it is no error, as for a missing optional root
+    failed: bool = True  # False: a scan that finds this still succeeds
 
 
 OFF_BRANCH = "off the active branch"
@@ -205,7 +205,7 @@ class Resume(Struct, frozen=True):
     """
 
     fingerprint: Fingerprint
-    mark: bytes  # a digest
+    mark: bytes  # a digest, by which a file that only grew is recognised
     rules: str
     format: str
     identity: str | None

@@ -431,7 +431,7 @@ def _write_file(step: FileStep, record: Record) -> Done:
                 is_new = True
                 handle.write(step.content)
     except OSError as error:
-        if is_new:  # an incomplete file would later count as changed by the user
+        if is_new:  # an incomplete file would later count as the user's
             os.unlink(step.path)
         _remove_empty(missing)
         record.forget(entry, older)

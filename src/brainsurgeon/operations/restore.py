@@ -84,9 +84,9 @@ def restore(
 ) -> reports.RestoreAnswer:  # fmt: skip
     """`entry` is an id or a whole placeholder.
 
-    Raises NotFoundError, AmbiguousError or ExpiredError
-    if the lookup fails, ChangedError if nothing of the entry can be restored, MovedError if the
-    agent no longer uses the file, and FailedError if the file cannot be read or replaced.
+    Raises NotFoundError, AmbiguousError or ExpiredError if the lookup fails, ChangedError if
+    nothing of the entry can be restored, MovedError if the agent no longer uses the file, and
+    FailedError if the file cannot be read or replaced.
     """
     how = how or How()
     wanted = list(how.keys)

@@ -68,7 +68,10 @@ def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, 
 
 
 def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
-    """Return the call that an entry answers, with a key that all entries of the call share."""
+    """Return the call that an entry answers, with a key that all entries of the call share.
+
+    Returns None without usage, or without an id and a time.
+    """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
         return None
     call = form.call(entry)

@@ -25,6 +25,7 @@ WAIT_FOR_OPENERS = 0.010  # until processes that looked up the name before have 
 # When the old file is normally removed. In 54,585 exchanges, while up to 60 processes opened the
 # session in a loop on two busy processors, none opened the old file later than 8 ms after it.
 LOOK_BACK = 0.25
+LOOK_BACK_UNLEASED = 1.0  # without leases, until writers are assumed to have closed the old file
 LOOK_BACK_LONGEST = 2.0  # until when other processes may keep the old file open
 
 # In case another program replaced a file by a link or a pipe: follow no link, wait for no pipe.
@@ -304,7 +305,7 @@ def _wait_until_closed(descriptor: int, deadline: float) -> bool:
             if leases.no_writers(descriptor):
                 return True
         except leases.LeaseUnsupportedError:
-            time.sleep(max(0.0, deadline - time.monotonic()))
+            time.sleep(max(0.0, min(LOOK_BACK_UNLEASED, deadline - time.monotonic())))
             return False
         if time.monotonic() > deadline:
             raise StaysError("another process keeps the old file open")

@@ -329,7 +329,7 @@ class OpenRows(Opened):
         )
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
-        # An old open turn counts as closed in a file, but here only if the agent was killed.
+        # An old open turn counts as closed in a file, but here only if its process was killed.
         gate = Gate(quiet, self.presence, self.file.own_ms)
         gate.check(self.window, now)
         if not gate.is_killed(self.window, now) and (left := self._left_open() or open_turn):

@@ -215,7 +215,7 @@ class Extractions(Table):
 
     def value(self, extraction_id: int) -> bytes:
         """Return a value. Raises BusyError if it has expired, or DamagedError."""
-        why = "a value has expired in the meantime"
+        why = "a value has expired in the meantime; its session was not changed for it"
         blob_id, digest, _ = self.stored(extraction_id, why)
         try:
             return Blobs(self._connection).get(blob_id, digest)

@@ -204,7 +204,7 @@ class Sums(Table):
         ).fetchall()
 
     def current(self) -> tuple[int, int, int, int]:
-        """Return the numbers of extracted values, their bytes, archives, and saved tokens."""
+        """Return the numbers of values, of bytes, of archives, and of tokens saved a request."""
         row: tuple[int, int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
             " coalesce(sum(iif(e.archive_id IS NULL, e.size, 0)), 0),"

@@ -127,7 +127,10 @@ class Journal(Table):
         return _rewrite(journal_id, text)
 
     def confirm(self, journal_id: int, session_id: int, confirmation: Confirmation) -> None:
-        """Make the records of a completed rewrite valid, and record its events and run totals."""
+        """Make the records of a completed rewrite valid, and record its events and run totals.
+
+        Recovery calls this, too: the rewrite stays open until `close`.
+        """
         self._record_events(journal_id, session_id, confirmation)
         self._confirm_extractions(journal_id, session_id, confirmation.at)
         self._confirm_restores(session_id, confirmation)

@@ -1,7 +1,7 @@
 """Copy the readable rows of a damaged database into a new one.
 
 A scan of a damaged table may end early without an error. So every row id (or session id) is looked
-up. Values with a wrong digest become tombstones. Pages of an empty store replace a damaged schema.
+up. Lost and wrong values become tombstones. Pages of an empty store replace a damaged schema.
 """
 
 import os
@@ -227,9 +227,10 @@ def _bury_lost_values(new: sqlite3.Connection, now: float) -> int:
 
 
 def _recreate_sessions(old: sqlite3.Connection, new: sqlite3.Connection) -> int:
-    """Read paths and identities from indexes, which are on other pages than the rows.
+    """Create the lost sessions to which other rows refer.
 
-    The next scan corrects names, roots and agents.
+    Paths and identities are read from indexes, on other pages than the rows. The next scan corrects
+    names, roots and agents.
     """
     paths, identities = (by_index(old, column) for column in ("path", "identity"))
     lost = {
