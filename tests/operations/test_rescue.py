@@ -66,18 +66,21 @@ def test_rescue_of_a_damaged_page_loses_only_its_values(world):
 
 
 def test_doctor_counts_placeholders_of_lost_values(world):
-    """Each run of the doctor counts the placeholders whose values were lost."""
+    """`doctor` and `status --check` count the placeholders of lost values, each time."""
     scan_many_values(world)
     world.close()
     pages = leaf_pages(world.state / "store.db", "blobs")
     damage_pages(world.state / "store.db", pages[len(pages) // 2])
     lost = rescue(world.settings(), LATER)[1].what.partition(" ")[0]
     expected = f"{lost} placeholders have values that a damaged store lost"
+    trouble = f"{lost} stored values damaged or lost: see `doctor`"
 
     for _ in range(2):
         with open_store(str(world.state)) as store:
             findings = doctor(world.settings(), store)
+            troubles = check(status(world.settings(), store, LATER), LATER)
         assert [finding.what for finding in findings if finding.level == "error"] == [expected]
+        assert troubles == [trouble]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_damaged_value_is_reported_after_retention(world, blob_ids):
     assert run_retention(world)[0]["values"] == 1
     assert run_retention(world)[0]["log_level"] == "error"
     troubles, figures = check_and_metrics(world)
-    assert troubles == ["1 stored value damaged: see `doctor`"]
+    assert troubles == ["1 stored value damaged or lost: see `doctor`"]
     assert figures["damaged_values"] == 1
     assert b"trouble    1 stored value damaged" in program_for(world)("status").stdout
 

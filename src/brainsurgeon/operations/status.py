@@ -25,6 +25,7 @@ from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.sessions.row_listing import layout_of, list_rows
 from brainsurgeon.store import Store, database
 from brainsurgeon.store.database import daemon_holder
+from brainsurgeon.store.salvage import LOST
 from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
@@ -112,7 +113,8 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
             costs_of(store.spending.total(), settings.price_rules()), archives,
         ),
         runs=tuple(runs), failures=tuple(failures[-_NEWEST:]),
-        values_damaged=store.blobs.count_damaged(), blocked=store.files.blocked(now - BLOCKED),
+        values_damaged=store.blobs.count_damaged() + store.extractions.count_expired(LOST),
+        blocked=store.files.blocked(now - BLOCKED),
     )  # fmt: skip
 
 
@@ -186,8 +188,8 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
     troubles += [
         f"{path}: blocked for more than a day, {why}" for path, why in state.blocked.items()
     ]
-    if state.values_damaged:
-        troubles.append(f"{counted(state.values_damaged, 'stored value')} damaged: see `doctor`")
+    if damaged := state.values_damaged:
+        troubles.append(f"{counted(damaged, 'stored value')} damaged or lost: see `doctor`")
     if leaving := state.store.leaving:
         values, day = counted(leaving.values, "value"), iso(leaving.expires_at)[:10]
         advice = "move the sessions back, or add roots that were removed from the configuration"
