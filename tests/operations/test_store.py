@@ -17,7 +17,7 @@ from brainsurgeon.errors import BusyError, StoreFullError, StoreUnusableError, U
 from brainsurgeon.model.reports import PlaceholdersLeft
 from brainsurgeon.operations import store as store_care
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.render.sessions import before_replacing, replacement
+from brainsurgeon.render.sessions import before_replacing, purge, replacement
 from brainsurgeon.store import backup, open_store
 from brainsurgeon.store import database as opening
 from brainsurgeon.store.database import hold_daemon_lock, hold_sessions
@@ -595,6 +595,27 @@ def test_purge_ignores_values_of_sessions_that_are_gone(claude_world):
     (world.directory / "talk.jsonl").unlink()
 
     assert store_care.purge(world.settings()).removed
+
+
+def test_purge_advises_to_restore_only_what_can_be_restored(world, pruned):
+    """The refusal counts values that are expired or unknown: only `--even-so` helps there."""
+    scan_second_session(world)
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0 WHERE id = 1")
+    some = purge(store_care.purge(world.settings()))
+    sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0")
+    expired = store_care.purge(world.settings())
+    world.close()
+    (world.state / "store.db").unlink()
+    world.scan(enabled=False)
+    world.close()
+    unknown = purge(store_care.purge(world.settings()))
+
+    total = sum(left.placeholders for left in expired.placeholders)
+    assert "cannot restore 1 value (1 expired, 0 without a record): only --even-so" in some
+    assert some.endswith("`brainsurgeon restore --all --pristine` restores the others")
+    assert f"cannot restore {total} values ({total} expired, 0 without" in purge(expired)
+    assert f"cannot restore {total} values (0 expired, {total} without" in unknown
+    assert "--pristine" not in purge(expired) + unknown
 
 
 def test_purge_even_so_deletes_the_store_and_keeps_other_files(world, pruned):

@@ -493,6 +493,7 @@ class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries":
     orphans: int  # how many of these have no record
     note: str = ""
     sure: bool = True  # False if the session could not be read; `note` is then the reason
+    values_expired: int = 0  # how many have a record, but no value any more
     entries: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive
 
 

@@ -334,7 +334,8 @@ def _left_in(
         return _unsure(session.title, why.strerror or type(why).__name__)
     orphans = len(seen.orphans) + len(known - seen.unmarked)
     number = len(seen.matched) + len(seen.unmarked) + orphans
-    return PlaceholdersLeft(session.title, number, orphans) if number else None
+    left = PlaceholdersLeft(session.title, number, orphans, values_expired=seen.expired)
+    return left if number else None
 
 
 def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLeft]:

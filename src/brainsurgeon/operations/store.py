@@ -64,6 +64,8 @@ def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
             opened, unread = _open(directory)  # without records, every placeholder counts as left
             with opened as store:
                 found = placeholders_left(settings, store)
+                if unread:  # nobody knows which values have a record
+                    found = (replace(session, orphans=0) for session in found)
                 left = *unread, *found, *placeholders_in_archives(settings)
             if left:
                 return reports.Purge(directory, left)

@@ -237,11 +237,20 @@ def purge(done: reports.Purge) -> str:
         if len(others) < len(done.left):
             kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
         return f"{safe(done.directory)}: the store was removed{kept}"
-    return "\n".join([
+    listed = done.placeholders
+    lines = [
         f"{safe(done.directory)}: the store was not removed, since extracted values may be left",
-        *_listed(done.placeholders),
-        "`brainsurgeon restore --all --pristine` restores them; --even-so removes the store anyway",
-    ])  # fmt: skip
+        *_listed(listed),
+    ]
+    expired = sum(left.values_expired for left in listed)
+    orphans = sum(left.orphans for left in listed if not left.entries)
+    if lost := expired + orphans:
+        number = f"{counted(lost, 'value')} ({expired:,} expired, {orphans:,} without a record)"
+        lines.append(f"this store cannot restore {number}: only --even-so removes it then")
+    if lost < sum(left.placeholders for left in listed) or not all(left.sure for left in listed):
+        those = "the others" if lost else "them; --even-so removes the store anyway"
+        lines.append(f"`brainsurgeon restore --all --pristine` restores {those}")
+    return "\n".join(lines)
 
 
 def _newer(backup: reports.Replacement, values: str) -> list[str]:
