@@ -39,3 +39,17 @@ def test_end_of_a_restore_claims_nothing_about_failed_sessions():
     assert "; placeholders are left in 1 session, 1 of" in restored_all([waits])
     assert restored_all([failed]).endswith("; placeholders may be left in 1 session")
     assert "; placeholders may be left in 2 sessions, 1 of" in restored_all([failed, waits])
+
+
+def test_restore_counts_the_values_that_stay_by_reason():
+    """Many entries with one reason are a line with their number, once, and all in JSON."""
+    expired = tuple(f"e{number}: expired" for number in range(200))
+    unknown = tuple(f"u{number}: no record" for number in range(5))
+    left = SessionRestore("main/s", "nothing restored", missed=expired, left=expired + unknown)
+
+    text = restored_all([left])
+
+    assert text.splitlines()[1:-1] == [
+        "  not done: 200 entries, e0, e1, e2, … and 197 more: expired",
+        "  placeholder not replaced: 5 entries, u0, u1, u2, … and 2 more: no record",
+    ]

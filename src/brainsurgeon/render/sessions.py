@@ -1,7 +1,7 @@
 """Render sessions, restores, pins, and copies of the store as text and JSON."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -22,6 +22,7 @@ STILL_OUT = (
     "restore for it."
 )
 _MOST = 20  # sessions or changes listed by name
+_NAMES = 3  # entries named for one reason
 _BY = {
     "daemon": "The daemon restores it when the session is idle",
     "scan --once": "No daemon runs: the next `brainsurgeon scan` that finds the session "
@@ -112,7 +113,8 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:
-            lines += [f"  placeholder not replaced: {safe(item)}" for item in session.left]
+            left = [item for item in session.left if item not in session.missed]
+            lines += _by_reason("  placeholder not replaced", left)
     values = counted(sum(session.values for session in done), "value")
     changed = counted(sum(session.state == "restored" for session in done), "session")
     unfinished = sum(session.unfinished for session in done)
@@ -142,11 +144,24 @@ def _undone_and_missed(
     answer: reports.RestoreAnswer | reports.SessionRestore, indent: str
 ) -> list[str]:
     undone = [f"{indent}undone: {safe(item)}" for item in answer.insertions_removed]
-    missed = [f"{indent}not done: {safe(item)}" for item in answer.missed]
+    missed = _by_reason(f"{indent}not done", answer.missed)
     return [
         *first(undone, _MOST, indent + "… and {:,} more undone"),
         *first(missed, _MOST, indent + "… and {:,} more not done (--json names each)"),
     ]
+
+
+def _by_reason(label: str, items: Iterable[str]) -> list[str]:
+    entries = defaultdict[tuple[str, str], list[str]](list)
+    for item in items:
+        entry, colon, why = item.partition(": ")
+        entries[colon + why, "" if why else entry].append(entry)
+    lines = []
+    for (why, _), names in entries.items():
+        some = ", ".join(first(names, _NAMES, "… and {:,} more"))
+        number = f"{counted(len(names), 'entry', 'entries')}, " if len(names) > 1 else ""
+        lines.append(safe(f"{label}: {number}{some}{why}"))
+    return lines
 
 
 def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
