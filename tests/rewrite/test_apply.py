@@ -1,11 +1,12 @@
 """Rewrites that must not, or cannot, be carried out."""
 
 import os
+import sqlite3
 
 import pytest
 
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.rewrite import recover
+from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.sessions.reading import RefusedError, open_session
 from building.exchange import APPEND, LATE, directory_state, discovered
@@ -103,6 +104,24 @@ def test_rewrite_with_both_files_open_is_finished_later(
     assert len(second.recovered) == 1
     assert path.read_bytes() == conversation.bytes() + LATE + line
     assert world.leftovers() == []
+
+
+def test_full_disk_of_the_store_after_the_exchange_says_so(world, conversation, monkeypatch):
+    """If only the store's disk is full, the error says that the session was replaced."""
+    path = put_session(world, conversation)
+
+    def full(*_):
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorname = "SQLITE_FULL"
+        raise error
+
+    monkeypatch.setattr(apply.Attempt, "record", full)
+    [outcome] = world.scan(keep_recent=0).sessions
+
+    assert outcome.outcome == "failed"
+    assert "the disk is full" in outcome.reason
+    assert "The session was replaced" in outcome.reason
+    assert b"[[extracted-" in path.read_bytes()
 
 
 def test_disk_error_after_the_exchange_is_cleaned_up(world, conversation, monkeypatch):

@@ -409,6 +409,9 @@ def _record(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | N
             for attempt, outcome in outcomes:
                 attempt.record(outcome)
     except Exception as error:  # noqa: BLE001  it is the result
+        if isinstance(error, errors.StoreFullError):
+            then = "The session was replaced; the next command completes the rewrite"
+            error = errors.StoreFullError(f"{error}. {then}")
         for attempt, outcome in outcomes:
             attempt.result = outcome if isinstance(outcome, Exception) else error
             attempt.resolve()
