@@ -510,6 +510,20 @@ def test_scan_survives_a_disk_full_while_storing(world, conversation, cli):
         assert cli("show", "main/s").stdout == conversation.bytes()
 
 
+def test_limit_of_the_file_size_is_named(world, conversation, cli):
+    """If a limit of the file size stops the store, the error names the limit, not the disk."""
+    world.put("s.jsonl", large_session(conversation))
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    result = cli("scan", "--once", limit=limit)
+    output = (result.stdout + result.stderr).decode()
+
+    assert "the limit of the size of a file was reached (300,000 bytes, ulimit -f)" in output
+    assert "the disk fails" not in output
+
+
 @needs_mount
 def test_scan_survives_a_disk_without_room_for_a_file(world, conversation, cli):
     """If the new file does not fit beside the old one, the old one stays and is named."""

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import resource
 import sqlite3
 import stat
 import struct
@@ -263,6 +264,12 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
         return StoreAccessError(
             f"{path} cannot be opened or written: {why}; it was left as it is. Run as the user "
             "that it belongs to, and make it writable for that user"
+        )
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if code == "SQLITE_IOERR_WRITE" and limit != resource.RLIM_INFINITY:
+        return StoreAccessError(
+            f"{path}: the limit of the size of a file was reached ({limit:,} bytes, ulimit -f). "
+            "Raise it; the next command completes or undoes an interrupted rewrite"
         )
     if code.startswith("SQLITE_IOERR"):
         return StoreAccessError(
