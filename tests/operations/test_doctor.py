@@ -17,7 +17,7 @@ from brainsurgeon.sessions import leases, retire
 from brainsurgeon.sessions.retire import StaysError
 from brainsurgeon.store import database as opening
 from building.claw import migrate
-from building.world import Conversation, pin
+from building.world import Conversation, add_two_values, pin
 
 STRAY = ".brainsurgeon-0123456789abcdef.tmp"
 
@@ -115,6 +115,25 @@ def test_doctor_prints_each_finding_with_its_advice(pruned, doctor, monkeypatch,
     found = rf"error +\S+{re.escape(STRAY)}: a temporary file of an unknown rewrite"
     assert re.search(found, output)
     assert "compare it with its session" in output
+
+
+def test_doctor_prints_equal_advice_and_entries_once(world, doctor, monkeypatch, capsys):
+    """Findings with the same advice share it. An entry with two placeholders is named once."""
+    for number in (1, 2):
+        conversation = Conversation(f"{number:08}-0000-4000-8000-000000000009")
+        ident = add_two_values(conversation)
+        world.put(f"{number}.jsonl", conversation.bytes())
+    world.scan()
+    world.close()
+    (world.state / "store.db").unlink()
+    doctor()
+    monkeypatch.setattr(sys, "argv", [word for word in sys.argv if word != "--json"])
+    cli._run()
+    output = capsys.readouterr().out
+
+    assert output.count("placeholders are orphans, in") == 2
+    assert output.count(doctor_module.ADVICE) == 1
+    assert f"orphans, in {ident}\n" in output
 
 
 @pytest.mark.parametrize("table", ["blobs", "extractions", "sessions", "journal"])

@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -246,7 +246,8 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
         yield Finding("warning", f"{file.title}: {number}, in {_some(orphans)}", ADVICE)
 
 
-def _some(names: Sequence[str]) -> str:
+def _some(items: Iterable[str]) -> str:
+    names = list(dict.fromkeys(items))
     return ", ".join(names[:_MOST]) + (" …" if len(names) > _MOST else "")
 
 

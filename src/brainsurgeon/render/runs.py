@@ -170,9 +170,9 @@ def retention(done: reports.RetentionReport) -> str:
 
 def findings(listed: list[reports.Finding]) -> str:
     lines = []
-    for finding in listed:
+    for finding, following in zip(listed, [*listed[1:], None], strict=True):
         lines.append(f"{finding.level:8} {safe(finding.what)}")
-        if finding.advice:
+        if finding.advice and not (following and following.advice == finding.advice):
             lines.append(f"{'':8} {safe(finding.advice)}")
     return "\n".join(lines)
 
