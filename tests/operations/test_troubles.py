@@ -265,6 +265,7 @@ def test_unusable_root_is_reported(world, conversation, damage, why):
     [trouble] = [trouble for trouble in troubles if why in trouble]
     assert str(world.root) in trouble
     assert figures["doubtful_roots"] == 1
+    assert b"no readable session file" not in program_for(world)("status").stdout
     assert unreadable_roots_logged(world) == [(str(world.root), why)]
 
 

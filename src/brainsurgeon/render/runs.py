@@ -356,7 +356,10 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
-    rows = [(root.path, str(root.sessions), root.protocol) for root in places.roots]
+    rows = [
+        (one.path, str(one.sessions), "-" if one.problem and not one.sessions else one.protocol)
+        for one in places.roots
+    ]
     lines += ["", table(("root", "sessions", "replacement relies on"), rows)]
     lines += databases(places.databases)
     return "\n".join(lines + homes(places.homes))
