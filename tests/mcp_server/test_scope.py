@@ -54,6 +54,29 @@ def test_unknown_foreign_and_expired_ids_get_the_same_error(world, agent):
     assert world.store.requests.count_open() == 0
 
 
+@pytest.mark.parametrize("agent", [None, "--home-me-work--"])
+def test_errors_leave_names_of_sessions_unchanged(world, agent):
+    """Errors list sessions by their names, also in the directories of pi, which begin with `--`."""
+    first, _ = (
+        agent_after_scan(world, "--home-me-work--", session, text=f"{session} " * 100)
+        for session in (SESSION, OTHER)
+    )
+    first.scope = Scope(agent)
+    calls = [
+        {"action": "done", "note": "done"},
+        {"action": "show", "entry": "00000003"},
+        {"action": "restore", "entry": "00000003"},
+        {"action": "set_extractable", "entry": "00000003", "value": False},
+    ]
+
+    for call in calls:
+        error = first.error(**call)
+
+        assert f"--home-me-work--/{SESSION}" in error
+        assert "`session`" in error
+        assert "`home`" not in error
+
+
 def test_servers_of_two_agents_answer_with_their_own_values(world):
     """Two agents with equal entry ids get and list only their own values."""
     first = agent_after_scan(world, "main", SESSION, text="of the first " * 100)

@@ -53,7 +53,7 @@ def _commands_as_actions(message: str) -> str:
         lambda command: f"the action `{names.get(command[1], command[1])}`",
         message,
     )
-    return re.sub(r"--([a-z]+)", r"`\1`", message)
+    return message.replace("with --session", "with `session`")  # "--" also begins names of sessions
 
 
 class _Asked(NamedTuple):
