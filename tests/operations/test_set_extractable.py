@@ -9,6 +9,7 @@ from brainsurgeon.errors import ChangedError, FailedError
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json
+from building.claude import SESSION, ClaudeConversation, read_entries
 from building.file_moves import OTHER, THIRD, generic_log
 from building.world import (
     close_turn,
@@ -336,6 +337,37 @@ def test_extract_fails_for_an_entry_without_a_value(world, conversation, path, c
 
     assert path.read_bytes() == before
     assert pin(world, ident, False).pending is is_open
+
+
+def test_extract_accepts_a_value_before_a_compaction(world):
+    """Claude Code no longer reads an attachment before the last compaction."""
+    talk = ClaudeConversation()
+    ident = talk.entry("attachment", attachment={"type": "todo_reminder", "content": "z" * 3000})
+    talk.compaction()
+    for _ in range(4):
+        talk.turn("short")
+    path = world.put(f"{SESSION}.jsonl", talk.bytes())
+    pin(world, ident, True)
+
+    assert world.scan().values_extracted == 1
+    assert f"[[extracted-{ident}]]" in str(read_entries(path)[ident])
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_extract_fails_for_a_result_that_is_locked(world, replaced):
+    """The result of ExitPlanMode, and results in whose place a short text is sent, are refused."""
+    talk = ClaudeConversation()
+    talk.user()
+    talk.call("toolu_1", tool="Bash" if replaced else "ExitPlanMode")
+    ident = talk.result(shown=None)
+    if replaced:
+        talk.note("content-replacement", replacements=[{"toolUseId": "toolu_1"}])
+    for _ in range(4):
+        talk.turn("short")
+    world.put(f"{SESSION}.jsonl", talk.bytes())
+
+    with pytest.raises(ChangedError, match="the entry has no value that could be extracted"):
+        pin(world, ident, True)
 
 
 def test_pin_fails_for_a_duplicate_extractable_field(world, conversation, ident, path):

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
@@ -11,7 +13,7 @@ from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session
 from brainsurgeon.model.entries import EXTRACTABLE, id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
@@ -20,8 +22,6 @@ from brainsurgeon.sessions.discovery import moved_to_database, open_to_show
 from brainsurgeon.store import Store
 
 LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
-# As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
-_LATER = Survey(0, {}, None, last_user=sys.maxsize)
 
 
 def set_extractable(
@@ -105,11 +105,13 @@ def _checked_file(settings: Settings, chosen: Session, value: bool | int | None)
 def _has_values(file: SessionFile, ident: str) -> bool:
     with open_to_show(file) as opened:
         form = opened.format
+        # As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
+        later = replace(form.survey(opened.lines, 0), last_user=sys.maxsize)
         return any(
             not part.locked
             for parsed in parsed_lines(opened.lines, form)
             if parsed.ident == ident
-            for part in form.parts({**parsed.entry, EXTRACTABLE: True}, _LATER, parsed.offset)
+            for part in form.parts({**parsed.entry, EXTRACTABLE: True}, later, parsed.offset)
         )
 
 
