@@ -353,6 +353,24 @@ def test_extract_accepts_a_value_before_a_compaction(world):
     assert f"[[extracted-{ident}]]" in str(read_entries(path)[ident])
 
 
+def test_extract_replaces_the_pin_of_extracted_thinking(world):
+    """Extracted signed thinking leaves no placeholder. Its entry still counts as extracted."""
+    talk = ClaudeConversation()
+    talk.user()
+    thinking = {"type": "thinking", "thinking": "", "signature": "signed"}
+    ident = talk.assistant(thinking, message="a")
+    talk.assistant(message="a")
+    talk.turn("short")
+    path = world.put(f"{SESSION}.jsonl", talk.bytes())
+    pin(world, ident, True)
+    assert world.scan().values_extracted == 1
+    assert "signed" not in path.read_text()
+    pin(world, ident, False)
+    pin(world, ident, True)
+
+    assert read_entries(path)[ident]["_extractable"] is True
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_extract_fails_for_a_result_that_is_locked(world, replaced):
     """The result of ExitPlanMode, and results in whose place a short text is sent, are refused."""

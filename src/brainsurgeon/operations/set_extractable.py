@@ -62,12 +62,12 @@ def set_extractable(
         raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
     [(chosen, ident)] = matches
     file, now = _checked_file(settings, chosen, value), clock()
-    if value is True and not _has_values(file, ident):
+    record = recorded(with_record(store, chosen))
+    if value is True and not _has_values(store, file, record.id, ident):
         raise errors.ChangedError(
             f"{chosen.title} {ident}: the entry has no value that could be extracted; it was left "
             "as it is"
         )
-    record = recorded(with_record(store, chosen))
     with store.transaction():
         store.requests.add(Request(record.id, "set", now, ident, value=value))
     pending = False
@@ -102,7 +102,11 @@ def _checked_file(settings: Settings, chosen: Session, value: bool | int | None)
     return file
 
 
-def _has_values(file: SessionFile, ident: str) -> bool:
+def _has_values(store: Store, file: SessionFile, session_id: int, ident: str) -> bool:
+    # Extracted signed thinking leaves no placeholder: its entry may have no other value.
+    placed = store.extractions.contained_in(session_id)
+    if any(one.entry_id == ident and not one.is_redacted for one in placed):
+        return True
     with open_to_show(file) as opened:
         form = opened.format
         # As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
