@@ -339,6 +339,19 @@ def test_extract_fails_for_an_entry_without_a_value(world, conversation, path, c
     assert pin(world, ident, False).pending is is_open
 
 
+@pytest.mark.parametrize("why", ["excluded", "redacted"])
+def test_extract_fails_for_an_excluded_or_redacted_value(world, conversation, why):
+    """No scan extracts the value of a tool that `exclude` names, or a redacted answer."""
+    ident = conversation.turn(**{"_redacted": True} if why == "redacted" else {})
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
+    settings = world.settings(exclude=["tool:ex*"] if why == "excluded" else [])
+    with pytest.raises(ChangedError, match="the entry has no value that could be extracted"):
+        set_extractable(settings, world.store, ident, True, clock=world.clock)
+
+    assert path.read_bytes() == conversation.bytes()
+
+
 def test_extract_accepts_a_value_before_a_compaction(world):
     """Claude Code no longer reads an attachment before the last compaction."""
     talk = ClaudeConversation()

@@ -10,7 +10,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import ids_in
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named, with_record
-from brainsurgeon.model.entries import EXTRACTABLE, id_named
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
@@ -33,8 +33,8 @@ def set_extractable(
     Plans follow the request even before the field is set. Raises UsageError for a number too large,
     NotFoundError or AmbiguousError unless exactly one entry matches, ChangedError if the entry
     cannot be edited, and FailedError or MovedError if the file cannot be changed. For True, also
-    raises FailedError if the configuration forbids the extraction, and ChangedError if the entry
-    has no value that could be extracted.
+    raises FailedError if no scan prunes the session, and ChangedError if the entry has no value
+    that could be extracted. Values of excluded tools and redacted entries do not count.
     """
     if value is not None and value > LARGEST_RECENT:
         raise errors.UsageError(
@@ -63,7 +63,7 @@ def set_extractable(
     [(chosen, ident)] = matches
     file, now = _checked_file(settings, chosen, value), clock()
     record = recorded(with_record(store, chosen))
-    if value is True and not _has_values(store, file, record.id, ident):
+    if value is True and not _has_values(settings, store, file, record.id, ident):
         raise errors.ChangedError(
             f"{chosen.title} {ident}: the entry has no value that could be extracted; it was left "
             "as it is"
@@ -102,19 +102,22 @@ def _checked_file(settings: Settings, chosen: Session, value: bool | int | None)
     return file
 
 
-def _has_values(store: Store, file: SessionFile, session_id: int, ident: str) -> bool:
+def _has_values(
+    settings: Settings, store: Store, file: SessionFile, session_id: int, ident: str
+) -> bool:
     # Extracted signed thinking leaves no placeholder: its entry may have no other value.
     placed = store.extractions.contained_in(session_id)
     if any(one.entry_id == ident and not one.is_redacted for one in placed):
         return True
+    rules = inspect.settings_for(settings, file).decision_rules()
     with open_to_show(file) as opened:
         form = opened.format
         # As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
         later = replace(form.survey(opened.lines, 0), last_user=sys.maxsize)
         return any(
-            not part.locked
+            not (part.locked or rules.excludes(part))
             for parsed in parsed_lines(opened.lines, form)
-            if parsed.ident == ident
+            if parsed.ident == ident and not parsed.entry.get(REDACTED)
             for part in form.parts({**parsed.entry, EXTRACTABLE: True}, later, parsed.offset)
         )
 
