@@ -74,6 +74,20 @@ def test_archive_command_summarises_a_turn_archived_on_request(world, archiving)
     assert text.endswith("\n\n12 lines, 910")
 
 
+def test_a_note_is_in_the_summary_that_archive_command_printed(world, archiving):
+    """A note comes before the text that the command printed, in a turn without one nothing."""
+    path, _, ends, _ = archiving
+    table = {"command": [sys.executable, "-c", "print('MINE')"]}
+    archive(
+        world.settings(archive=table), world.store, "main/s", clock=world.clock, note="it is fixed"
+    )
+
+    (text,) = text_blocks(path.read_bytes(), ends[2][1])
+    assert text == f"[archived turn]\narchive: {ends[2][1]}\n\nit is fixed\n\nMINE"
+    (text,) = text_blocks(path.read_bytes(), ends[1][1])
+    assert text.endswith(f"{ends[1][1]}\n\nMINE")
+
+
 @pytest.mark.parametrize(
     ("program", "why"),
     [

@@ -552,8 +552,11 @@ class _Archiver:
         last = group[-1].summary
         if len(group) > 1:
             text = outcomes_of([turn.summary.outcome for turn in group])
+        elif written := self._archiving.summaries.get(last.digest):
+            noted = self._archiving.requested.get(group[-1].prompt_id)
+            text = f"{last.outcome}\n\n{written}" if noted else written  # the outcome is the note
         else:
-            text = self._archiving.summaries.get(last.digest, last.text)
+            text = last.text
         return archive_text(group[-1].closing_id or "", text)
 
     def _archival(self, group: list[Turn], closing: TurnEntry) -> Archival:
