@@ -41,7 +41,10 @@ def test_openclaw_entry_roles(entry, role):
 
 
 def test_reply_closes_its_turn_by_its_stop_reason():
-    """Any stop reason but `toolUse` closes the turn, and the step has the reply's last text."""
+    """A complete reply closes the turn unless it is never sent again. The step has its last text.
+
+    A failed or aborted reply was cut short, but is never sent again.
+    """
     conversation = Conversation()
     texts = [{"type": "text", "text": "first"}, {"type": "text", "text": "last"}]
     steps = {}
@@ -49,9 +52,9 @@ def test_reply_closes_its_turn_by_its_stop_reason():
         conversation.assistant(texts, stop=stop)
         steps[stop] = OPENCLAW.turn_step(conversation.lines[-1])
 
-    closing = [stop for stop, step in steps.items() if step.closes]
-    assert closing == ["stop", "length", "error", "aborted"]
-    assert [stop for stop, step in steps.items() if step.cut_short] == closing[1:]
+    assert [stop for stop, step in steps.items() if step.closes] == ["stop", "length"]
+    cut_short = [stop for stop, step in steps.items() if step.cut_short]
+    assert cut_short == ["length", "error", "aborted"]
     assert (steps["stop"].text, steps["stop"].text_path) == (
         "last", ("message", "content", 1, "text"),
     )  # fmt: skip
@@ -88,6 +91,16 @@ def test_step_names_files_of_a_call_and_finding_of_a_result():
 def test_claude_code_line_roles(entry, role):
     """A prompt is a user message that is not a result, note, summary or interruption."""
     assert CLAUDE.turn_step(entry).role == role
+
+
+@pytest.mark.parametrize(
+    ("more", "closes"), [({}, True), ({"isApiErrorMessage": True}, False)]
+)  # fmt: skip
+def test_claude_code_reply_closes_its_turn_if_it_is_sent_again(more, closes):
+    """Claude Code never sends the message of a failed request, so this closes no turn."""
+    step = CLAUDE.turn_step(claude("assistant", [{"type": "text", "text": "API Error"}], **more))
+
+    assert (step.closes, step.cut_short) == (closes, not closes)
 
 
 def test_header_and_sidechain_lines_are_in_no_turn():

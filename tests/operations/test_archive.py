@@ -179,6 +179,19 @@ def test_a_turn_cut_short_is_archived_at_any_size(world):
     assert turn_reasons(world.scan(**ARCHIVE_ON))[0] == "it was cut short"
 
 
+@pytest.mark.parametrize("stop", ["error", "aborted"])
+def test_a_turn_whose_last_answer_is_never_sent_is_not_archived(world, stop):
+    """The summary would never be sent either, and the model would miss the calls and results."""
+    talk, ends = conversation_of_turns(4)
+    talk.lines[12]["message"]["stopReason"] = stop
+    path = world.put("s.jsonl", talk.bytes())
+    report = world.scan(**ARCHIVE_ONLY)
+
+    assert archived_ids(report) == [ends[1][1]]
+    assert turn_reasons(report)[0] == "open turn: its last reply does not close it"
+    assert branch_roles(path.read_bytes())[:12] == branch_roles(talk.bytes())[:12]
+
+
 @pytest.mark.parametrize("position", ["prompt", "middle", "closing"])
 def test_a_turn_with_a_pinned_entry_is_not_archived(world, position):
     """A pin on any entry of a turn keeps the turn."""
@@ -612,17 +625,19 @@ def test_archive_preview_needs_no_store(world):
 
 
 def test_archive_requests_that_cannot_succeed_are_cancelled(world):
-    """A request for a turn that is too small, or gone, lapses with the reason in an event."""
+    """A request lapses with a reason if its turn is too small, left open before others, or gone."""
     talk = Conversation()
     prompt = talk.user("hello")
     talk.assistant("hello yourself")
+    aborted = talk.user("go on")
+    talk.assistant("I have only", stop="aborted")
     for _ in range(2):
         add_long_turn(talk)
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
     (ident,) = [row[0] for row in sql(world, "SELECT id FROM sessions")]
     with world.store.transaction():
-        for turn, note in ((prompt, "said hello"), ("gone", "is gone")):
+        for turn, note in ((prompt, "said hello"), (aborted, "went on"), ("gone", "is gone")):
             request = Request(ident, "archive", 1.0, turn, value=note)
             world.store.requests.add(request)
     os.utime(path, (1, 1))
@@ -632,6 +647,7 @@ def test_archive_requests_that_cannot_succeed_are_cancelled(world):
     lapses = [event.facts for event in world.store.events.after(0, kinds=["lapse"])]
     assert {facts["entry_id"]: facts["reason"] for facts in lapses} == {
         prompt: "no gain", "gone": "the turn is no longer in its session",
+        aborted: "open turn: its last reply does not close it",
     }  # fmt: skip
 
 

@@ -450,7 +450,7 @@ def _within(
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 4
+    version = 5
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("summary", "file-history-snapshot", "queue-operation", "progress")
@@ -575,7 +575,7 @@ class ClaudeCode(Format):
             stop = message.get("stop_reason")
             return reply_step(
                 message, linked, self.calls(entry),
-                stopped=failed or stop is None or stop in CLOSING_STOPS,
+                stopped=not failed and (stop is None or stop in CLOSING_STOPS),
                 cut_short=failed or stop in CLOSING_STOPS[2:],
             )  # fmt: skip
         if kind != "user":

@@ -281,7 +281,7 @@ _DETAILS: KeyPath = ("message", "details")
 
 class OpenClaw(Format):
     name = "openclaw"
-    version = 4
+    version = 5
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
@@ -393,7 +393,8 @@ class OpenClaw(Format):
             stop = message.get("stopReason")
             return reply_step(
                 message, linked, self.calls(entry),
-                stopped=stop in FINAL_STOPS, cut_short=stop in FINAL_STOPS[1:],
+                stopped=stop in FINAL_STOPS and stop not in NOT_REPLAYED,
+                cut_short=stop in FINAL_STOPS[1:],
             )  # fmt: skip
         results = (_result(message),) if role == "toolResult" else ()
         return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)

@@ -292,7 +292,8 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
             continue
         verdict = verdicts.get(request.entry_id or "")
         why = verdict.reason if verdict else "the turn is no longer in its session"
-        if verdict is None or (not verdict.archived and why.startswith(never)):
+        left_open = verdict is not plan.turns[-1] and why.startswith("open turn")
+        if verdict is None or left_open or (not verdict.archived and why.startswith(never)):
             with store.transaction():
                 store.requests.cancel([request.id], why, now, store.runs.current)
 
