@@ -11,6 +11,7 @@ from brainsurgeon.errors import FailedError, GoneError
 from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import Calibration
+from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
@@ -22,7 +23,7 @@ from brainsurgeon.rewrite.inspect import Planner, examine_to_show
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, WAITS_FOR_ENGINE, ClawWorld
 from building.turns import active_branch, add_long_turn, branch_roles, text_blocks
-from building.world import SAMPLES, Conversation, entry_text, pin
+from building.world import SAMPLES, Conversation, World, entry_text, pin
 
 BIG = "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000001.jsonl"
 CODEX = {"type": "session_meta", "payload": {"id": "c"}}
@@ -116,6 +117,52 @@ def test_relieve_to_a_given_number_of_tokens(world, clock):
     assert full.calibration.error < 0.01
     assert full.load > 50_000 >= relief.after.load
     assert relief.fits
+
+
+@pytest.mark.parametrize(
+    "sample", [
+        "pi/large-session.derived-v3.jsonl",
+        "openclaw/2026.2.19/agents/main/sessions/c3c3c3c3-0000-4000-8000-000000000004.jsonl",
+        "openclaw/2026.7.35/agents/main/sessions/a1a1a1a1-0000-4000-8000-000000000002.jsonl",
+    ],
+)  # fmt: skip
+def test_load_is_the_same_if_turns_are_archived_before_or_after_a_scan(tmp_path, clock, sample):
+    """Archives and extractions, in any order, leave the estimate of tokens per character."""
+    loads = []
+    for scans in (False, True):
+        world = World(tmp_path / str(scans))
+        world.clock = clock
+        world.put("s.jsonl", (SAMPLES / sample).read_bytes())
+        before = fullness(world)
+        if scans:
+            world.scan(when="always")
+            assert fullness(world).load < before.load
+            clock.now += 60
+        archive(world.settings(), world.store, "s", clock=clock)
+        after = fullness(world)
+        assert after.load < before.load
+        assert after.calibration.calls == before.calibration.calls
+        assert after.calibration.rate == pytest.approx(before.calibration.rate, rel=0.01)
+        loads.append(after.load)
+        world.close()
+
+    assert loads[0] == pytest.approx(loads[1], rel=0.05)
+
+
+def test_second_relief_finds_the_load_that_the_first_announced(world, clock):
+    """Archiving turns after their values were extracted leaves the load that was planned."""
+    world.put("s.jsonl", (SAMPLES / "pi/large-session.derived-v3.jsonl").read_bytes())
+    world.scan(when="always")
+    clock.now += 60
+    first = relieve_session(world, to=0.2)
+    clock.now += 60
+    second = relieve_session(world, to=0.2)
+
+    assert first.before.load > 0.4 * 200_000
+    assert first.after.step == 3
+    assert first.fits
+    assert second.fits
+    assert second.before.load == second.after.load == pytest.approx(first.after.load, rel=0.01)
 
 
 def test_relieve_extracts_a_recent_giant_result_in_step_2(world, clock):

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.codex import Codex
-from brainsurgeon.model.entries import Entry, Lines, parse
+from brainsurgeon.formats.weight import tokens_off
+from brainsurgeon.model.entries import Entry, Lines, parse, placeholder_token
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
-from brainsurgeon.model.sessions import Survey
+from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 from brainsurgeon.model.turns import PICTURE, RATE, ArchiveForm, Calibration, ModelCall, Sent
 from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
@@ -45,15 +46,21 @@ class Measure:
         self.last_sent = Sent()  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
         self._form, self._seen = form, set[str | None]()
-        # Maps times of extractions to the size that was removed from later requests.
-        self._extracted: dict[float, Sent] = defaultdict(Sent)
+        # Maps times of extractions and archives to the size that was removed from later requests.
+        self._removed: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
 
     def begin_anew(self) -> None:
         self.sent = self._summary = Sent()
         self.calls.clear()
 
-    def look(self, entry: Entry, standing: Iterable[Extraction], *, counts: bool) -> None:
+    def look(
+        self, entry: Entry, removed: Iterable[Extraction], *, counts: bool, left: float = math.inf
+    ) -> None:  # fmt: skip
+        """Add an entry. `removed` are its extracted values that earlier calls contained.
+
+        `left` is the time at which an archive took it off the active branch.
+        """
         call = self._form.call(entry)
         if call is not None:
             self._call(call)
@@ -62,19 +69,23 @@ class Measure:
             self.calls.clear()
             self.sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent
-        self.sent += sent
-        self.messages += counts
-        for value in standing:
-            if value.tokens:
-                picture = value.block and value.kind != "thinking"
-                chars = 0 if picture else value.chars
-                self._extracted[value.extracted_at] += Sent(chars - len(value.sent), int(picture))
+        if left == math.inf:
+            self.sent += sent
+            self.messages += counts
+        else:
+            self._removed[left] += sent
+        for value in removed:
+            picture = value.block and value.kind != "thinking"
+            # `chars` of an archive also includes the entries that left with it.
+            chars = value.chars if value.archive_id is None else value.size
+            size = Sent((0 if picture else chars) - len(value.sent), int(picture))
+            self._removed[min(value.extracted_at, left)] += size
 
     def _call(self, call: ModelCall) -> None:
         self.model = call.model or self.model
         self.last, self.last_sent = call, self.sent
-        for at, size in self._extracted.items():
-            if call.at is not None and at > call.at:  # the prompt still contained the value
+        for at, size in self._removed.items():
+            if call.at is not None and at > call.at:  # the prompt still contained it
                 self.last_sent += size
         if call.tokens and (call.ident is None or call.ident not in self._seen):
             self._seen.add(call.ident)
@@ -84,10 +95,41 @@ class Measure:
 
 def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
     measured, matcher = Measure(form), Matcher(form, survey, records)
-    live = (line for line in lines if survey.dead(line.offset) is None)
-    for parsed in parsed_lines(live, form):
-        measured.look(parsed.entry, matcher.standing(parsed), counts=form.is_message(parsed.entry))
+    left = _archived(lines, form, survey, records)
+    sent = (line for line in lines if line.offset in left or survey.dead(line.offset) is None)
+    for parsed in parsed_lines(sent, form):
+        at, entry = left.get(parsed.offset, math.inf), parsed.entry
+        removed = [
+            value for value in matcher.standing(parsed)
+            if value.tokens or (at < math.inf and _is_sent(form, entry, value))
+        ]  # fmt: skip
+        measured.look(entry, removed, counts=form.is_message(entry), left=at)
     return measured
+
+
+def _is_sent(form: Format, entry: Entry, value: Extraction) -> bool:
+    # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
+    new = placeholder_token("x", block=value.block)
+    return tokens_off(form, entry, value.path, new, 1.0) != 0
+
+
+def _archived(lines: Lines, form: Format, survey: Survey, records: Records) -> dict[int, float]:
+    """Return when archives took entries off the active branch, by the offsets of the entries.
+
+    Calls before that time were made with these entries.
+    """
+    links = {value.entry_id: value for value in records.extractions if value.is_link}
+    left: dict[int, float] = {}
+    leaving: dict[str | None, float] = {}  # times by ids
+    for parsed in parsed_lines(lines.backward() if links else (), form):
+        at, dead = leaving.get(parsed.ident), survey.dead(parsed.offset)
+        if at and dead == OFF_BRANCH and (step := form.turn_step(parsed.entry)):
+            left[parsed.offset] = at
+            leaving[step.parent] = max(at, leaving.get(step.parent, at))
+        link = links.get(parsed.ident or "")
+        if link and (dead is None or parsed.offset in left):
+            leaving[link.anchor] = link.extracted_at
+    return left
 
 
 def measure_codex(lines: Lines) -> Measure:
