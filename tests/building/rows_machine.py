@@ -175,13 +175,15 @@ class RowRules:
     def restore_all(self, pristine):
         """Restore everything: idle sessions are as the agent wrote them, apart from fields."""
         waiting = self._with_requests()
+        gone = waiting - self.rows.keys()
         super().restore_all(pristine)
         if self.crashed or self.crash_at is not None:
             return
         for session in self.rows.values():
             if session.open or session.running or not session.plain:
                 continue
-            if session.ident in waiting and not pristine:
+            # A fork takes over the record and requests of a deleted session.
+            if (session.ident in waiting or gone) and not pristine:
                 continue
             here = dict(self._texts(session))
             whole = {seq: OURS.sub(b"", text) for seq, text in here.items()}
@@ -410,7 +412,7 @@ class RowRules:
             return set()
         requests = self.world.store._connection.execute(
             "SELECT s.path FROM requests w JOIN sessions s ON s.id = session_id"
-            " WHERE s.path IS NOT NULL"
+            " WHERE s.path IS NOT NULL AND s.path NOT GLOB '*.jsonl*'"
         ).fetchall()
         return {path.decode().rpartition("/")[2] for (path,) in requests}
 
