@@ -10,11 +10,12 @@ from structlog.testing import capture_logs
 from brainsurgeon.daemon import _Daemon
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.operations.status import check, metrics, status
+from brainsurgeon.render import runs
 from brainsurgeon.store import extractions as blobs
 from building.claw import GATEWAY, Claw, ClawWorld
 from building.exchange import begin_interrupted_rewrite
 from building.processes import DaemonProcess, json_output, program_for
-from building.world import Conversation, sql
+from building.world import Conversation, put_session, sql
 
 VALUES = 7
 
@@ -320,6 +321,17 @@ def test_check_reports_an_old_last_run(world, pruned, clock):
     assert problems(world, clock() + 7300) == (
         "the last run was 2 h ago, more than --max-age 15 min",
     )
+
+
+def test_check_does_not_count_a_scan_of_some_sessions_as_a_full_scan(world, conversation):
+    """After a scan of one session only, the status says that there was no full scan yet."""
+    path = put_session(world, conversation)
+    world.scan(only=[str(path)], named=True, keep_recent=0)
+    state = status(world.settings(), world.store, world.clock())
+
+    assert len(state.runs) == 1
+    assert check(state, world.clock(), max_age=900) == ["there was no full scan yet"]
+    assert "full scans last -" in runs.status(state, world.clock())
 
 
 def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock):

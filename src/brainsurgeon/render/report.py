@@ -246,7 +246,7 @@ def _figures(report: Report) -> str:
         ("Store", bytes_(store.size),
          f"{bytes_(abs(net))} {'less' if net >= 0 else 'more'} on disk in total"),
         ("Values extracted", f"{store.values_extracted:,}", "restored byte for byte on request"),
-        ("Last run", "never" if last is None else ago(last, report.made_at),
+        ("Last full scan", "never" if last is None else ago(last, report.made_at),
          "the daemon runs" if now.daemon.pid else "no daemon runs"),
     )  # fmt: skip
     cells = "".join(

@@ -331,7 +331,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     net = store.bytes_saved - store.size
     lines = [
         f"daemon     {running}",
-        f"scans      {_runs(daemon.last_run_at, daemon.next_run_at, now)}",
+        f"full scans {_runs(daemon.last_run_at, daemon.next_run_at, now)}",
         f"retention  {_runs(daemon.last_retention_run_at, daemon.next_retention_run_at, now)}",
         f"sessions   {states or 'none found'}",
         f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
