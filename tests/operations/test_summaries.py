@@ -12,6 +12,7 @@ from brainsurgeon.config import load
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
+from brainsurgeon.render.turns import archived, archived_json
 from brainsurgeon.rewrite import turns as turns_room
 from brainsurgeon.sessions.reading import RefusedError
 from building.turns import conversation_of_turns, text_blocks
@@ -106,6 +107,16 @@ def test_failed_archive_command_is_replaced_by_the_own_summary(archiving, progra
     assert why in report.sessions[0].plan.warnings[0]
     (text,) = text_blocks(path.read_bytes(), ends[0][1])
     assert json.loads(text.partition("\n\n")[2])["outcome"] == "Number 0 is done."
+
+
+def test_archive_warns_of_a_failed_archive_command(world, archiving):
+    """`archive` warns in text and JSON, as a scan does, that the summary command failed."""
+    table = {"command": [str(world.base / "missing")]}
+    answer = archive(world.settings(archive=table), world.store, "main/s", clock=world.clock)
+
+    assert len(answer.warnings) == len(answer.archived) == 3
+    assert archived_json(answer)["warnings"] == list(answer.warnings)
+    assert archived(answer).count("because `archive.command` failed") == 3
 
 
 def test_failed_archive_command_is_logged(world, archiving):

@@ -336,6 +336,7 @@ class ArchiveAnswer(Struct, frozen=True):
     dry_run: bool = False
     pending: bool = False
     reason: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class ArchivedTurn(Struct, frozen=True):

@@ -53,7 +53,8 @@ def archive(
     # The run applied the limits in `[archive]` to all other turns.
     of_run = {turn.prompt_id: turn for turn in outcome.plan.turns if turn.prompt_id in outcomes}
     final = [of_run.get(verdict.prompt_id, verdict) for verdict in verdicts]
-    return _answer(title, final, is_done=outcome.outcome == "changed")
+    answer = _answer(title, final, is_done=outcome.outcome == "changed")
+    return replace(answer, warnings=outcome.plan.warnings)
 
 
 def would_archive(

@@ -50,6 +50,7 @@ def archived_json(answer: reports.ArchiveAnswer) -> dict[str, Any]:
         "session": answer.session, "pending": answer.pending, "reason": answer.reason or None,
         "dry_run": answer.dry_run,
         "turns": [verdict_json(verdict) for verdict in (*answer.archived, *answer.kept)],
+        "warnings": list(answer.warnings),
     }  # fmt: skip
 
 
@@ -57,6 +58,7 @@ def archived(answer: reports.ArchiveAnswer) -> str:
     lines = [verdict_text(verdict) for verdict in (*answer.archived, *answer.kept)]
     if answer.pending:
         lines.append(f"recorded for the next scan: {safe(answer.reason)}")
+    lines += [f"warning: {safe(warning)}" for warning in answer.warnings[:3]]
     verb = "would be archived" if answer.dry_run else "archived"
     lines.append(f"{safe(answer.session)}: {counted(len(answer.archived), 'turn')} {verb}")
     return "\n".join(lines)
