@@ -8,7 +8,8 @@ import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.model.records import Request
-from brainsurgeon.operations.archive import ALREADY, archive, archives, would_archive
+from brainsurgeon.model.turns import ALREADY
+from brainsurgeon.operations.archive import archive, archives, would_archive
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.restore import How, restore
 from brainsurgeon.operations.retention import retention
@@ -17,6 +18,7 @@ from brainsurgeon.operations.show import MOST_HITS, cat, search, show_turn
 from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.operations.store import purge
 from brainsurgeon.render.runs import changes, event_text
+from brainsurgeon.render.turns import turns
 from building.turns import (
     ARCHIVE_ON,
     active_branch,
@@ -687,6 +689,16 @@ def test_archive_command_gives_a_reason_for_each_kept_turn(world):
     assert [turn.reason for turn in archive_now(world).kept] == ["recent", "recent"]
     assert [turn.reason for turn in archive_now(world).kept] == [
         *[ALREADY] * 3, "recent", "recent",
+    ]  # fmt: skip
+
+
+def test_session_context_says_which_turns_are_already_archived(world, archived_session):
+    """The description of a session counts archives apart from turns that stay for other reasons."""
+    settings = world.settings(**ARCHIVE_ONLY)
+    verdicts = context(settings, world.store, "main/s", world.clock()).plan.turns
+
+    assert turns(verdicts) == [
+        "  = 3 turns kept: already archived", "  = 2 turns kept: recent",
     ]  # fmt: skip
 
 

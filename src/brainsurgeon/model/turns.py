@@ -8,6 +8,7 @@ from brainsurgeon.model.entries import KeyPath, placeholder_in
 from brainsurgeon.model.text import counted
 
 MARK = "[archived turn]"  # the first line of the text of every archive
+ALREADY = "already archived"  # the reason to keep an archive
 LINK: KeyPath = ("parentId",)  # the field that an archive in the linked form changes
 GAVE_UP = "[Max turns reached]"  # the text of an agent that was stopped after too many steps
 
@@ -75,6 +76,10 @@ class Verdict(Struct, frozen=True):
     depth: int = 0  # 0 for a live turn, 1 for an archive, 2 for an archive of archives …
     requested: bool = False
     dead: str | None = None  # why the turn is no longer sent to the model
+
+    @property
+    def is_archive(self) -> bool:
+        return self.depth > 0 and not self.middle
 
 
 class Archive(Struct, frozen=True):

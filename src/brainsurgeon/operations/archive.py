@@ -10,7 +10,7 @@ from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, note_record, session_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import ArchiveAnswer, ListedArchive
-from brainsurgeon.model.turns import Verdict
+from brainsurgeon.model.turns import ALREADY, Verdict
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.planning.archive import without_thresholds
 from brainsurgeon.rewrite.budget import archiving_of
@@ -18,7 +18,6 @@ from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, 
 from brainsurgeon.store import Store
 
 NONE_ARCHIVED = "no turn could be archived now"
-ALREADY = "already archived"
 
 
 def archive(
@@ -105,8 +104,7 @@ def _live_turns(
 def _on_request(verdict: Verdict) -> Verdict:
     if verdict.archived:
         return replace(verdict, reason="requested")
-    is_archive = verdict.depth and not verdict.middle
-    return replace(verdict, reason=ALREADY) if is_archive else verdict
+    return replace(verdict, reason=ALREADY) if verdict.is_archive else verdict
 
 
 def _request(

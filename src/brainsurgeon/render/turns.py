@@ -10,7 +10,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.model.turns import LAST_STEP, ArchiveRecord, Fullness, Verdict
+from brainsurgeon.model.turns import ALREADY, LAST_STEP, ArchiveRecord, Fullness, Verdict
 from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
@@ -67,10 +67,12 @@ def archived(answer: reports.ArchiveAnswer) -> str:
 def turns(verdicts: Sequence[Verdict]) -> list[str]:
     archiving = [f"  - {verdict_text(verdict)}" for verdict in verdicts if verdict.archived]
     lines = first(archiving, MOST_ROWS, "  - … and {} more turns")
-    kept = Counter(one.reason.partition(":")[0] for one in verdicts if not one.archived)
+    kept = Counter(
+        ALREADY if one.is_archive else one.reason.partition(":")[0]
+        for one in verdicts if not one.archived
+    )  # fmt: skip
     return lines + [
-        f"  = {counted(number, 'turn')} not archived: {safe(why)}"
-        for why, number in kept.most_common()
+        f"  = {counted(number, 'turn')} kept: {safe(why)}" for why, number in kept.most_common()
     ]
 
 
