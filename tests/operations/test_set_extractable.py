@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from brainsurgeon.errors import ChangedError, FailedError
+from brainsurgeon.errors import ChangedError, FailedError, UsageError
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json
@@ -307,6 +307,17 @@ def test_only_a_pin_is_said_to_keep_the_entry(world, pruned):
     assert set_json(pin(world, pruned, False))["suggestion"].startswith(kept)
     unpinned = set_json(pin(world, pruned, None))["suggestion"]
     assert unpinned.startswith("Values that were extracted from this entry stay")
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "x", 2**53 + 1])
+def test_pin_refuses_values_that_scans_would_ignore(world, ident, path, value):
+    """Only true, false and whole numbers from 0 to 2**53 are accepted; nothing else is recorded."""
+    before = path.read_bytes()
+    with pytest.raises(UsageError):
+        pin(world, ident, value)
+
+    assert path.read_bytes() == before
+    assert world.store.requests.count_open() == 0
 
 
 @pytest.mark.parametrize("settings", [

@@ -30,15 +30,16 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record a request for the field, and set it if the session is idle. None removes the field.
 
-    Plans follow the request even before the field is set. Raises UsageError for a number too large,
+    Plans follow the request even before the field is set. Raises UsageError for other values,
     NotFoundError or AmbiguousError unless exactly one entry matches, ChangedError if the entry
     cannot be edited, and FailedError or MovedError if the file cannot be changed. For True, also
     raises FailedError if no scan prunes the session, and ChangedError if the entry has no value
     that could be extracted. Values of excluded tools and redacted entries do not count.
     """
-    if value is not None and value > LARGEST_RECENT:
+    if value is not None and (type(value) not in (bool, int) or not 0 <= value <= LARGEST_RECENT):
         raise errors.UsageError(
-            f"{value} messages are too many to be stored exactly; give a smaller number"
+            f"{value!r}: wants true, false, or a whole number from 0; more than {LARGEST_RECENT} "
+            "are too many to be stored exactly"
         )
     wanted = id_named(entry)
     if session:
