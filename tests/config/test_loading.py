@@ -346,6 +346,13 @@ def test_only_keys_of_a_table_are_suggested_for_it(problems):
     assert "no such key; there are enabled, max_step, threshold, max_messages" in problem
 
 
+def test_a_key_below_a_table_is_to_be_put_above_the_tables(problems):
+    """The problem of a key that a table does not have says where this key has an effect."""
+    [problem] = problems('[[roots]]\npath = "/a"\nkeep_recent = 5\n')
+
+    assert problem == "roots[0].keep_recent: no such key; put it above the tables (line 3)"
+
+
 def test_a_problem_names_the_line_of_its_key(problems):
     """In each table of a list, below a table with a quoted name, and for quoted keys."""
     messages = problems("""\

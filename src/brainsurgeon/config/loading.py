@@ -45,7 +45,9 @@ def problem_text(error: Any, names: dict[str, str]) -> str:
     if kind == "extra_forbidden":  # the value may be a secret: do not quote it
         *above, key = error["loc"]
         table = next((_TABLES[step] for step in reversed(above) if step in _TABLES), Settings)
-        return f"{place}: no such key; {_hint(str(key), table.model_fields)}"
+        is_misplaced = table is not Settings and key in Settings.model_fields
+        hint = "put it above the tables" if is_misplaced else _hint(str(key), table.model_fields)
+        return f"{place}: no such key; {hint}"
     if kind == "missing":
         return f"{place}: is missing"
     wanted, meant = _wanted(error)
