@@ -3,6 +3,7 @@
 import codecs
 import collections
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -139,6 +140,14 @@ def short_waits(monkeypatch):
     """
     monkeypatch.setattr(exchange, "WAIT_FOR_OPENERS", 0.002)
     monkeypatch.setattr(retire, "LOOK_BACK", 0.02)
+
+
+@pytest.fixture
+def interruptible():
+    """Handle SIGINT by KeyboardInterrupt, which a shell's background job ignores."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

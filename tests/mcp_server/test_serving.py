@@ -78,6 +78,7 @@ def test_first_answer_loads_the_modules_of_all_actions():
     assert {f"{package}.{action}" for action in actions} <= {*process.stdout.decode().split()}
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_server_although_its_input_is_open(world, number):
     """The server does not wait for the end of its input, which a thread still reads."""

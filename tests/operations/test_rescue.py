@@ -66,7 +66,10 @@ def test_rescue_of_a_damaged_page_loses_only_its_values(world):
 
 
 def test_doctor_counts_placeholders_of_lost_values(world):
-    """`doctor` and `status --check` count the placeholders of lost values, each time."""
+    """`doctor` and `status --check` count placeholders of lost values until they are gone."""
+    conversation = Conversation()
+    conversation.turn("x" * 3000)
+    kept = world.put("kept.jsonl", conversation.bytes())
     scan_many_values(world)
     world.close()
     pages = leaf_pages(world.state / "store.db", "blobs")
@@ -81,6 +84,12 @@ def test_doctor_counts_placeholders_of_lost_values(world):
             troubles = check(status(world.settings(), store, LATER), LATER)
         assert [finding.what for finding in findings if finding.level == "error"] == [expected]
         assert troubles == [trouble]
+
+    for path in kept.parent.glob("many*"):
+        path.unlink()
+    with open_store(str(world.state)) as store:
+        retention(world.settings(), store, clock=lambda: LATER)
+        assert check(status(world.settings(), store, LATER), LATER) == []
 
 
 @pytest.mark.parametrize(

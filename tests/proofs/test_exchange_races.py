@@ -96,14 +96,6 @@ def test_error_on_the_way_back_keeps_the_line_in_the_new_file(
     assert NEXT in all_content(path)
 
 
-@pytest.fixture
-def interruptible():
-    """Handle SIGINT by KeyboardInterrupt, which a shell's background job ignores."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_on_the_way_back_keeps_the_new_file(
     session, path, other_process, second_process, race, short_closing_wait, monkeypatch

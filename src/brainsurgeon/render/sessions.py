@@ -113,7 +113,8 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
             stay = counted(len(session.left), "placeholder stays", "placeholders stay")
             lines[-1] += f", {stay}: this kind of file is never changed"
         else:
-            left = [item for item in session.left if item not in session.missed]
+            missed = set(session.missed)
+            left = [item for item in session.left if item not in missed]
             lines += _by_reason("  placeholder not replaced", left)
     values = counted(sum(session.values for session in done), "value")
     changed = counted(sum(session.state == "restored" for session in done), "session")

@@ -286,13 +286,14 @@ def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
 def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> None:
     """Cancel archive requests that can never be fulfilled: pending requests make scans slower."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
+    newest = [verdict for verdict in plan.turns if not verdict.dead][-1:]
     never = ("no gain", "depth", "format", "never sent")
     for request in records.requested("archive") if verdicts else ():
         if request.id is None:
             continue
         verdict = verdicts.get(request.entry_id or "")
         why = verdict.reason if verdict else "the turn is no longer in its session"
-        left_open = verdict is not plan.turns[-1] and why.startswith("open turn")
+        left_open = verdict not in newest and why.startswith("open turn")
         if verdict is None or left_open or (not verdict.archived and why.startswith(never)):
             with store.transaction():
                 store.requests.cancel([request.id], why, now, store.runs.current)

@@ -159,7 +159,9 @@ class Extractions(Table):
     def count_expired(self, why: str) -> int:
         return int(self._first(
             "SELECT count(*) FROM extractions WHERE expired_why = ?"
-            " AND EXISTS (SELECT 1 FROM placements WHERE extraction_id = extractions.id)", why,
+            " AND EXISTS (SELECT 1 FROM placements p JOIN sessions s ON s.id = p.session_id"
+            " WHERE extraction_id = extractions.id AND coalesce(p.missed_at, s.missed_at) IS NULL)",
+            why,
         ))  # fmt: skip
 
     def of_run(self, run_id: int) -> list[Extraction]:
