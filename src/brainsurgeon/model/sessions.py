@@ -199,7 +199,7 @@ NO_SURVEY = Survey(0, MappingProxyType({}), None)  # every entry counts as old
 
 
 class Resume(Struct, frozen=True):
-    """Lets the next scan read only the tail of a session file, from `offset` and line `number`.
+    """The place, `offset` and line `number`, from which the next scan reads only a file's tail.
 
     While a survey of the tail has the same `cursor`, decisions about earlier lines stay valid.
     """

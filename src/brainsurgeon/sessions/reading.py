@@ -99,7 +99,7 @@ class OpenSession(Opened):
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
     def continue_at(self, point: Resume) -> bool:
-        """Let `lines` begin at a resume point. Return False if the point is no longer valid."""
+        """Make `lines` begin at a resume point. Return False if the point is no longer valid."""
         form, size = formats.FORMATS.get(point.format), point.fingerprint.size
         if form is None or mark_of(self.descriptor, point.offset, size) != point.mark:
             return False
