@@ -143,21 +143,32 @@ SIGNS = {
     "no message": (
         "DELETE FROM session_transcript_active_events WHERE session_id LIKE '%000000000001'",
         "it has no message yet"),
-    "an unknown version": (
-        "PRAGMA user_version = 24", "version 24 (OpenClaw 2026.9.6), is not known"),
     "versions that disagree": (
-        "UPDATE schema_meta SET schema_version = 21", "is not known to this program"),
+        "UPDATE schema_meta SET schema_version = 21",
+        "version 23 (OpenClaw 2026.9.6), is recorded as version 21, too"),
     "not an agent's database": (
         "UPDATE schema_meta SET role = 'global'", "not the database of an OpenClaw agent"),
     "an added column": (
         "ALTER TABLE transcript_events ADD COLUMN novelty TEXT",
-        "differs from the known one in table transcript_events"),
+        "differs from the known ones in table transcript_events"),
     "a column that is asked": (
         "ALTER TABLE session_pending_inputs ADD COLUMN novelty TEXT",
-        "differs from the known one in table session_pending_inputs"),
+        "differs from the known ones in table session_pending_inputs"),
     "an unknown trigger": (
         "CREATE TRIGGER novel AFTER UPDATE ON transcript_events BEGIN SELECT 1; END",
-        "differs from the known one in trigger novel"),
+        "differs from the known ones in trigger novel"),
+    "a trigger that spells the table differently": (
+        "CREATE TRIGGER novel AFTER UPDATE ON Session_Windows BEGIN SELECT 1; END",
+        "differs from the known ones in trigger novel"),
+    "an unknown index": (
+        "CREATE INDEX novel ON transcript_events (created_at)",
+        "differs from the known ones in index novel"),
+    "a missing index": (
+        "DROP INDEX idx_agent_session_windows_updated_at",
+        "differs from the known ones in index idx_agent_session_windows_updated_at"),
+    "a changed table of archives": (
+        "ALTER TABLE session_transcript_cold_archives ADD COLUMN novelty TEXT",
+        "differs from the known ones in table session_transcript_cold_archives"),
 }  # fmt: skip
 
 
@@ -169,6 +180,24 @@ def test_each_sign_alone_closes_the_gate(claw, sign):
     claw.sql(statement)
 
     assert expected in (reason(claw) or "")
+
+
+def test_known_trigger_with_another_body_closes_the_gate(claw):
+    """A trigger counts as known by its text, not by its name."""
+    name = "session_windows_canonical_pending_after_delete"
+    claw.sql(f"DROP TRIGGER {name}")
+    assert reason(claw) is None
+    claw.sql(f"CREATE TRIGGER {name} AFTER DELETE ON session_windows BEGIN SELECT 1; END")
+
+    assert f"differs from the known ones in trigger {name};" in reason(claw)
+
+
+def test_known_layout_with_another_number_may_be_written(every_claw):
+    """A layout is known by its tables, indexes and triggers, not by its number."""
+    every_claw.sql("PRAGMA user_version = 24")
+    every_claw.sql("UPDATE schema_meta SET schema_version = 24")
+
+    assert reason(every_claw) is None
 
 
 def test_recent_change_gives_the_time_of_its_end(claw):

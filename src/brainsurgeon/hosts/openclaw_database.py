@@ -25,26 +25,28 @@ from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.sessions import Unreadable
 
-# The tested layouts: 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6).
-VERSIONS = (19, 21, 23)  # databases with other layouts are never written
-COMPRESSING = 23  # the first layout with compressed events, which need more columns
+# A layout is known by its parts, not by its number: a release may change the number alone.
+# The parts are those of 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6).
 
-_PLAIN, _COMPRESSED = "06a8be359298", "52dd946f4553"
-# The tables that brainsurgeon writes: digests of their CREATE statements, by version.
-_WRITTEN = {
-    "transcript_events": {19: _PLAIN, 21: _PLAIN, 23: _COMPRESSED},
-    "transcript_rewrite_watermarks": dict.fromkeys(VERSIONS, "ca41667e0ab5"),
-    "session_windows": dict.fromkeys(VERSIONS, "8958d3dda5ef"),
+# The tables that brainsurgeon writes, and the indexes and triggers of these tables: digests of
+# their CREATE statements. An update fires these triggers only if it changes `session_id` or
+# `session_key`, which brainsurgeon never does.
+_WRITTEN: dict[str, set[str | None]] = {
+    "table transcript_events": {"06a8be359298", "52dd946f4553"},  # uncompressed, compressed
+    "table transcript_rewrite_watermarks": {"ca41667e0ab5"},
+    "table session_windows": {"8958d3dda5ef"},
+    "index idx_agent_session_windows_conversation": {"5abb09dd6b23"},
+    "index idx_agent_session_windows_created_at": {"6766c521719c"},
+    "index idx_agent_session_windows_session_key": {"490296eb80ac"},
+    "index idx_agent_session_windows_updated_at": {"69ae2a4c832f"},
+    "trigger session_windows_canonical_pending_after_insert": {"a34ef27b43e8", None},
+    "trigger session_windows_canonical_pending_after_update": {"43d665df1003", None},
+    "trigger session_windows_canonical_pending_after_delete": {"a7fc5a118b39", None},
 }
+_EVENTS = "transcript_events"
+_WRITTEN_TABLES = (_EVENTS, "transcript_rewrite_watermarks", "session_windows")
 
-# The known triggers. An update fires them only if it changes `session_id` or `session_key`.
-_TRIGGERS = {
-    "session_windows_canonical_pending_after_insert": "a34ef27b43e8",
-    "session_windows_canonical_pending_after_update": "43d665df1003",
-    "session_windows_canonical_pending_after_delete": "a7fc5a118b39",
-}
-
-# The tables that are read: digests of the names of their columns, in every known version.
+# The tables that are read: digests of the names of their columns.
 _READ = {
     "schema_meta": "c5cf3bd30470",
     "session_transcript_active_events": "96290ae9df90",
@@ -52,7 +54,10 @@ _READ = {
     "session_nodes": "6d4e421d262a",
     "session_pending_inputs": "5d74c2cf1e90",
     "context_engine_turn_outbox": "ec2f1434de07",
+    "session_transcript_archives": "9638a7142945",
+    "session_transcript_cold_archives": "403209bbb064",
 }
+_ABSENT_BEFORE_21 = "session_transcript_cold_archives"
 # Columns that may be missing. A migration from layout 19 to 23 does not add the first.
 _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
@@ -62,12 +67,10 @@ class Schema(Struct, frozen=True):
     cookie: int  # SQLite changes it with every change of the schema
     program: str | None  # the version of OpenClaw that wrote it
     read_only_reason: str | None  # why it may not be written
+    differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
+    compressing: bool = False  # events can be compressed, and have more columns
     # The database has no tables for sessions: `openclaw doctor` of 2026.7 creates such databases.
     empty: bool = False
-
-    @property
-    def compressing(self) -> bool:
-        return self.version >= COMPRESSING
 
 
 def examine(connection: sqlite3.Connection) -> Schema:
@@ -79,11 +82,15 @@ def examine(connection: sqlite3.Connection) -> Schema:
     except AgentDatabaseError as error:
         if error.code != "SQLITE_ERROR":  # this code: no such table or column
             raise
-    reason = _read_only_reason(connection, version, meta)
-    cookie = int(_pragma(connection, "schema_version"))
+    differences = dict(_differences(connection)) if meta and meta[0] == "agent" else {}
+    reason = _read_only_reason(connection, version, meta, differences)
     tables = "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
-    empty = connection.execute(tables).fetchone() is None
-    return Schema(version, cookie, meta[2] if meta else None, reason, empty)
+    return Schema(
+        version, int(_pragma(connection, "schema_version")), meta[2] if meta else None, reason,
+        tuple(f"{part}: {made}" for part, made in differences.items()),
+        compressing="event_zstd" in _columns(connection, _EVENTS),
+        empty=connection.execute(tables).fetchone() is None,
+    )  # fmt: skip
 
 
 def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
@@ -95,38 +102,43 @@ def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
 
 
 def _read_only_reason(
-    connection: sqlite3.Connection, version: int, meta: tuple[str, int, str | None] | None
-) -> str | None:
+    connection: sqlite3.Connection, version: int, meta: tuple[str, int, str | None] | None,
+    differences: Iterable[str],
+) -> str | None:  # fmt: skip
     if meta is None or meta[0] != "agent":
         return "not the database of an OpenClaw agent"
-    layout = f"version {version} (OpenClaw {meta[2] or 'unknown'})"
-    if version not in VERSIONS or meta[1] != version:
-        return f"its layout, {layout}, is not known to this program; the database is only read"
+    layout = f"its layout, version {version} (OpenClaw {meta[2] or 'unknown'}),"
+    if meta[1] != version:
+        return f"{layout} is recorded as version {meta[1]}, too; the database is only read"
     if _pragma(connection, "encoding") != "UTF-8":
         return "its text encoding is not UTF-8; the database is only read"
-    if different := next(_differences(connection, version), None):
-        text = f"its layout, {layout}, differs from the known one in {different}"
-        return f"{text}; the database is only read"
+    if parts := ", ".join(differences):
+        return f"{layout} differs from the known ones in {parts}; the database is only read"
     return None
 
 
-def _differences(connection: sqlite3.Connection, version: int) -> Iterator[str]:
-    for table, digests in _WRITTEN.items():
-        made = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
-        ).fetchone()
-        if made is None or _digest(made[0]) != digests[version]:
-            yield f"table {table}"
-    for name, table, made in connection.execute(
-        "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name"
-    ).fetchall():
-        if table in _WRITTEN and _TRIGGERS.get(name) != _digest(made):
-            yield f"trigger {name}"
-    for table, digest in _READ.items():
-        rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-        names = {name for (name,) in rows} - _OPTIONAL
-        if _digest(" ".join(sorted(names))) != digest:
-            yield f"table {table}"
+def _differences(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Yield each part of the layout that is in no known one, and its definition."""
+    rows = connection.execute(
+        # SQLite keeps the name of a trigger's table as the trigger spells it.
+        "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND lower(tbl_name) IN"
+        " (SELECT value FROM json_each(?)) ORDER BY type, name", (json.dumps(_WRITTEN_TABLES),)
+    )  # fmt: skip
+    made = {f"{kind} {name}": sql for kind, name, sql in rows.fetchall()}
+    for part in {**_WRITTEN, **made}:
+        if (_digest(made[part]) if part in made else None) not in _WRITTEN.get(part, ()):
+            yield part, " ".join(made.get(part, "missing").split())
+    for table, known in _READ.items():
+        names = sorted(_columns(connection, table))
+        if _digest(" ".join(each for each in names if each not in _OPTIONAL)) != known and (
+            names or table != _ABSENT_BEFORE_21
+        ):
+            yield f"table {table}", f"({', '.join(names)})" if names else "missing"
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    return {name for (name,) in rows}
 
 
 def _digest(text: str) -> str:
@@ -155,7 +167,7 @@ class UnreadableEventError(Exception):
 
 
 class Payload(Struct, frozen=True, dict=True):
-    """The four columns that hold one event; the last three are None in layouts before 23."""
+    """The four columns that hold one event; the last three are None if the layout lacks them."""
 
     text: bytes | None
     packed: bytes | None

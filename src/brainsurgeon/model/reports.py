@@ -21,6 +21,7 @@ class DatabaseStatus(Struct, frozen=True):
     program: str | None
     layout: int | None
     left_alone: str | None  # why nothing is extracted from this database
+    differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
 
 
 class ScannedFiles(Struct):

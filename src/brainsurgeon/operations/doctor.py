@@ -45,6 +45,7 @@ _FOLLOW = "sessions were there: configure the target of the link as a root, or r
 _OWNER = "run as its owner; if you are the owner, chmod u+rwX it"
 _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
+_REPORT = "it contains no sessions: report it, so that this layout becomes known"
 _PROGRAM = "correct the key, or make the program executable for this user"
 _MOST = 5  # names in a list
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
@@ -268,6 +269,8 @@ def _databases(settings: Settings) -> Iterator[Finding]:
             level: Level = "warning" if settings.databases != "off" else "note"
             reason = f"{layout.path}: {layout.left_alone}"
             yield Finding(level, reason, "its sessions are only read")
+            for difference in layout.differences:
+                yield Finding("note", f"{layout.path}: {difference}", _REPORT)
         else:
             program = f"OpenClaw {layout.program or 'of unknown version'}"
             yield Finding("ok", f"{layout.path}: {program}, layout {layout.layout} is supported")

@@ -61,7 +61,9 @@ def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> Datab
             chosen.engine and f"the context engine {chosen.engine} is selected",
         ]
     reason = next((why for why in reasons if why), None)
-    return DatabaseStatus(item.agent, item.path, schema.program, schema.version, reason)
+    return DatabaseStatus(
+        item.agent, item.path, schema.program, schema.version, reason, schema.differences
+    )
 
 
 def status(settings: Settings, store: Store, now: float) -> reports.Status:
