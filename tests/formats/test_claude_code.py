@@ -444,10 +444,10 @@ def test_thinking_before_the_last_prompt_is_a_block_part(conversation):
 
 
 def test_thoughts_lists_every_signature_of_a_reply(conversation):
-    """A signature on a line of its own is listed with its model; an API error has none."""
+    """A signature on a line of its own is listed with its model and form; an API error has none."""
     signed = {"type": "thinking", "thinking": "", "signature": "s" * 50}
     conversation.assistant(signed, TEXT)
-    conversation.assistant(signed)
+    conversation.assistant(signed | {"signature": "CAQS" * 10})
     conversation.assistant(TEXT, isApiErrorMessage=True)
     conversation.user()
     thoughts = [FORM.thoughts(line) for line in conversation.lines]
@@ -455,7 +455,7 @@ def test_thoughts_lists_every_signature_of_a_reply(conversation):
 
     assert thoughts == [
         Thoughts(model, ((("message", "content", 0), 50),), LEFT_OUT),
-        Thoughts(model, ((("message", "content"), 50),), NO_CONTENT),
+        Thoughts(model, ((("message", "content"), 40),), NO_CONTENT, bound=True),
         None, None,
     ]  # fmt: skip
 

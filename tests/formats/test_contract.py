@@ -398,7 +398,7 @@ class TestOpenClawContract(FormatContract):
     """OpenClaw of two versions, and pi."""
 
     form = OPENCLAW
-    results = (5, "a404b276")
+    results = (6, "a404b276")
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
         *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
@@ -424,7 +424,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
-    results = (5, "9d8fd31a")
+    results = (6, "9d8fd31a")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
@@ -464,7 +464,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (5, "acc2a9ab")
+    results = (6, "acc2a9ab")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import Thoughts
+from brainsurgeon.formats.base import Thoughts, covers_request
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
 from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
@@ -194,6 +194,20 @@ def test_thoughts_include_hollow_and_redacted_blocks(block, chars):
 def test_replies_that_bind_no_signature_have_no_thoughts(fields):
     """A failed reply is not sent again, and other APIs do not bind a signature to its prefix."""
     assert thoughts_of({"signature": "c2ln"}, **fields) is None
+
+
+@pytest.mark.parametrize(
+    ("signature", "bound"),
+    [
+        ("CAQSswgKZwgREAMqQ", True), ("CAUSswgKZwgREAMqQ", True), ("CAISswgKZwgREAMqQ", False),
+        ("ErMCCkYIBxgCKkCV", False), ("CAQa", False), ("CA", False), ("c2ln", False), ("", False),
+        ("CAQé", False), ("reasoning_content", False),
+    ],
+)  # fmt: skip
+def test_form_of_a_signature_tells_what_it_covers(signature, bound):
+    """Signatures of Claude 5.1 and later begin with another version of their envelope."""
+    assert covers_request(signature) is bound
+    assert thoughts_of({"signature": signature}).bound is bound
 
 
 def test_unsigned_and_emptied_thinking_have_no_signature():

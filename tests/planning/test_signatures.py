@@ -25,8 +25,12 @@ DEFER = Rules((), signed_thinking="defer")
 @pytest.mark.parametrize(
     ("model", "bound"),
     [
-        ("claude-fable-5-1", True),
-        ("claude-opus-5-5", True),
+        # The models that the provider lists.
+        *((f"claude-{name}", True) for name in (
+            "fable-5-1", "fable-5-2", "mythos-5-1", "mythos-5-2", "opus-5-5", "sonnet-5-5",
+            "haiku-5-5",
+        )),
+        ("claude-mythos-5", False),
         ("anthropic/claude-fable-5.2", True),
         ("us.anthropic.claude-sonnet-5-5-20260901-v1:0", True),
         ("claude-sonnet-5-5@20260901", True),
@@ -39,16 +43,14 @@ DEFER = Rules((), signed_thinking="defer")
         ("claude-sonnet-4-6", False),
         ("claude-3-7-sonnet-20250219", False),
         ("claude-opus-20250514", False),
-        ("claude-mythos-5-1", False),
-        ("claude-mythos-5-1-20260901", False),
-        ("claude-mythos-5-2", True),
+        ("claude-mythos-5-1-20260901", True),
         ("claude-fable-latest", False),
         ("gpt-6-sol", False),
         ("", False),
     ],
-)
+)  # fmt: skip
 def test_is_bound_by_family_and_version_of_the_model(model, bound):
-    """Eight digits are a date, and one model is excluded by name."""
+    """Claude 5.1 and later bind signatures; eight digits are a date."""
     assert is_bound([model], ()) is bound
 
 
@@ -67,6 +69,18 @@ def test_is_bound_by_family_and_version_of_the_model(model, bound):
 def test_configured_globs_add_and_exclude_models(models, globs, bound):
     """The last glob that matches any name of the model decides."""
     assert is_bound(models, globs) is bound
+
+
+@pytest.mark.parametrize(
+    ("models", "globs", "bound"),
+    [
+        (["house-1"], [], True), ([], [], True), (["claude-opus-5"], [], True),
+        (["house-1"], ["!house-*"], False),
+    ],
+)  # fmt: skip
+def test_signature_of_the_new_form_is_bound(models, globs, bound):
+    """A proxy may rename a model; only the user's own globs take precedence over the form."""
+    assert is_bound(models, globs, by_form=True) is bound
 
 
 def edit(start, **fields):
@@ -148,17 +162,33 @@ def test_signatures_after_placeholders_of_a_remembering_agent():
     standing = [
         signature(100),
         signature(300),
-        signature(500, stays="its turn is open"),
+        signature(500),
         signature(700),
     ]
 
     verdict = judged(standing, [edit(600)], left=[200], remembers=True)
 
     assert [(removal.start, removal.forced, removal.reason) for removal in verdict.leave] == [
-        (700, False, BROKEN), (300, True, DOUBTFUL),
+        (700, False, BROKEN), (300, True, DOUBTFUL), (500, True, DOUBTFUL),
     ]  # fmt: skip
     assert judged(standing, [], left=[200]) == SignatureVerdict()
     assert judged(standing, [], left=[200], remembers=True, defer=True) == SignatureVerdict()
+
+
+def test_no_signature_leaves_from_between_others():
+    """A missing block breaks those behind it: if one of them stays, a doubtful one stays, too.
+
+    After the removal of a hollow one, all behind it that are bound leave.
+    """
+    standing = [signature(300), signature(500, stays="its turn is open"), signature(700)]
+    assert removed(judged(standing, [], left=[200], remembers=True)) == [700]
+
+    standing = [signature(100), replace(signature(300), hollow=True), signature(500)]
+    verdict = judge(
+        Signatures(standing), [], Rules((), drop_signatures="broken"), remembers=False,
+        pristine=False,
+    )  # fmt: skip
+    assert removed(verdict) == [300, 500]
 
 
 @pytest.mark.parametrize(

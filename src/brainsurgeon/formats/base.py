@@ -1,5 +1,6 @@
 """The base class of the formats, and functions that they share."""
 
+import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +41,7 @@ class Thoughts(Struct, frozen=True):
     instead: bytes  # the JSON that replaces a block
     only_content: bool = False  # the message contains nothing else: no block is replaced
     asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
+    bound: bool = False  # by their form, the signatures cover the request before the thinking
 
 
 class Format(ABC):
@@ -236,6 +238,19 @@ def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
     for index, block in enumerate(content if isinstance(content, list) else []):
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
+
+
+def covers_request(signature: object) -> bool:
+    """Check by its form whether a signature of Claude covers the request before its thinking.
+
+    It is a Protocol Buffers message in base64. Since Claude 5.1, its first field is the version 4
+    (`CAQS`); before, there was none (`E`), or 2 (`CAIS`).
+    """
+    try:
+        field, version, following = binascii.a2b_base64(str_or_empty(signature)[:4])
+    except ValueError:  # also of other lengths
+        return False
+    return (field, following) == (0x08, 0x12) and 4 <= version < 0x80  # noqa: PLR2004
 
 
 def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator[ResultText]:

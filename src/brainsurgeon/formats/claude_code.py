@@ -21,6 +21,7 @@ from brainsurgeon.formats.base import (
     blocks_in,
     calls_in,
     content_parts,
+    covers_request,
     dict_or_empty,
     first_line,
     leaves,
@@ -450,7 +451,7 @@ def _within(
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 5
+    version = 6
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("summary", "file-history-snapshot", "queue-operation", "progress")
@@ -563,7 +564,11 @@ class ClaudeCode(Format):
             return None
         model = str_or_empty(message_of(entry).get("model"))
         instead, blocks = _thinking(entry)
-        return Thoughts((model,) if model else (), blocks, instead)
+        bound = any(
+            covers_request(block.get("signature", block.get("data")))
+            for _, block in blocks_of(entry, "thinking", "redacted_thinking")
+        )
+        return Thoughts((model,) if model else (), blocks, instead, bound=bound)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         if entry_id(entry) is None or entry.get("isSidechain") is True:

@@ -21,6 +21,7 @@ from brainsurgeon.formats.base import (
     blocks_in,
     calls_in,
     content_parts,
+    covers_request,
     dict_or_empty,
     first_line,
     leaves,
@@ -228,8 +229,9 @@ def _thoughts(message: Entry) -> Thoughts | None:
             signed.append((path, len(str_or_empty(text) or str_or_empty(signature)) or 1))
     # pi records `providerThinkingLevel` if it asked to drop blocks with invalid signatures.
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
+    bound = any(covers_request(block.get("thinkingSignature")) for _, block in _blocks(message))
     return Thoughts(
-        tuple(filter(None, names)), tuple(signed), EMPTIED, _only_signed(message), asked
+        tuple(filter(None, names)), tuple(signed), EMPTIED, _only_signed(message), asked, bound
     )
 
 
@@ -281,7 +283,7 @@ _DETAILS: KeyPath = ("message", "details")
 
 class OpenClaw(Format):
     name = "openclaw"
-    version = 5
+    version = 6
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 

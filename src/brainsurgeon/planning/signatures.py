@@ -2,8 +2,9 @@
 
 From Claude 5.1 on, a provider signs a block of thinking together with the whole request before it.
 A change of this request breaks the signature: the provider answers 400, or drops the block if the
-agent asks for this. So a rewrite also removes the signatures after its first change of a sent
-value. If one of them cannot be removed, the session is not changed. A pristine restore keeps them.
+agent asks for this. A missing block is a change, too. So a rewrite also removes the signatures
+after its first change of a sent value. If one of them cannot be removed, the session is not
+changed. A pristine restore keeps them.
 """
 
 import math
@@ -36,19 +37,17 @@ HOLLOW = "a signature without text"
 STALE = "its signature does not match the entries before it"
 UNFIT = "its signature would not match the entries before it"
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
-_UNBOUND = re.compile(r"claude-mythos-5[-.]1(?![0-9])")
 
 
-def is_bound(models: Iterable[str], globs: Iterable[str]) -> bool:
+def is_bound(models: Iterable[str], globs: Iterable[str], *, by_form: bool = False) -> bool:
     """Check whether a model signs thinking together with the request before it.
 
-    Claude 5.1 and later do, except Claude Mythos 5.1. `models` are all names of the model. The last
-    glob that matches any name decides; a leading `!` means no.
+    Claude 5.1 and later do, and any model whose signatures have this form. `models` are all names
+    of the model. The last glob that matches any name decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
-    versions = [match for name in names if (match := _CLAUDE.search(name))
-                and not _UNBOUND.search(name)]  # fmt: skip
-    bound = any((int(match[1]), int(match[2] or 0)) >= (5, 1) for match in versions)
+    versions = filter(None, map(_CLAUDE.search, names))
+    bound = by_form or any((int(match[1]), int(match[2] or 0)) >= (5, 1) for match in versions)
     for glob in globs:
         pattern = glob.removeprefix("!").lower()
         if any(fnmatchcase(name, pattern) for name in names):
@@ -112,18 +111,25 @@ def judge(
     leave = [one.removal for one in broken if one.stays is None]
     extracted = _first(signatures.left)
     if remembers and not (defer or pristine):
+        doubtful = [
+            one for one in here
+            if one.live and one.bound and extracted < one.removal.start <= live_change
+        ]  # fmt: skip
+        # Their removal would certainly break one that stays behind them.
+        last = max((one.removal.start for one in doubtful if one.stays), default=-1)
         leave += [
-            replace(one.removal, forced=True, reason=DOUBTFUL) for one in here
-            if one.live and one.stays is None and one.bound
-            and extracted < one.removal.start <= live_change
+            replace(one.removal, forced=True, reason=DOUBTFUL) for one in doubtful
+            if one.removal.start > last
         ]  # fmt: skip
     if rules.drop_signatures:
         going = {removal.start for removal in leave}
         refused = rules.drop_signatures == "all"
+        hollow = (one.removal.start for one in here if one.live and one.hollow and not one.stays)
+        broken_from = min(extracted, _first(hollow))
         stale = [
             one for one in here
             if one.live and one.removal.start not in going
-            and (refused or one.hollow or (one.bound and extracted < one.removal.start))
+            and (refused or one.hollow or (one.bound and broken_from < one.removal.start))
         ]  # fmt: skip
         leave += [
             replace(one.removal, forced=True, reason=HOLLOW if one.hollow else STALE)
@@ -149,7 +155,9 @@ class Gatherer:
         self._sets, self._pins, self._leaving = session.sets, session.records.pins, leaving
         # Until `branches_die_at`, the user may return to an inactive branch at any moment.
         self._branches_live = session.now < session.branches_die_at
-        self._is_bound = cache(lambda models: is_bound(models, rules.signed_models))
+        self._is_bound = cache(
+            lambda models, by_form: is_bound(models, rules.signed_models, by_form=by_form)
+        )
         self._taken: dict[str, list[Extraction]] = defaultdict(list)
         for value in session.records.extractions:
             self._taken[value.entry_id].append(value)
@@ -240,7 +248,7 @@ class Gatherer:
     def _is_signed(self, thoughts: Thoughts) -> bool:
         if thoughts.asked_to_drop and self._session.habits.drops_blocks:
             return False
-        return self._is_bound(thoughts.models)
+        return self._is_bound(thoughts.models, thoughts.bound)
 
     def _is_live(self, offset: int) -> bool:
         if offset in self._leaving:
