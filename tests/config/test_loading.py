@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from brainsurgeon.config import config_path, load
+from brainsurgeon.config import config_path, load, loading
 from brainsurgeon.config.settings import (
     ArchiveTable,
     BudgetTable,
@@ -640,6 +640,39 @@ def test_the_default_root_is_openclaws_agents(loaded, own_home, monkeypatch):
     ):
         monkeypatch.setenv("OPENCLAW_STATE_DIR", configured)
         assert loaded("").root_directories() == [Root(f"{expected}/agents", "auto", required=False)]
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def make_large(path):
+    path.write_bytes(b"#" * 1_000_001)
+
+
+UNREADABLE = {"pipe": make_pipe, "link to a device": lambda path: path.symlink_to("/dev/zero"),
+              "large": make_large}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_pipe_device_or_large_file_is_no_configuration(tmp_path, kind):
+    """More than 1 MB, a pipe and a device are refused at once, by every reader of the file."""
+    path = tmp_path / "config.toml"
+    UNREADABLE[kind](path)
+    why = "larger than 1 MB" if kind == "large" else "not a regular file"
+    for read in (load, lambda name: loading.settings_shown(Settings(), name)):
+        with pytest.raises(ConfigError) as error:
+            read(str(path))
+        assert error.value.problems == (f"cannot be read: {why}",)
+
+
+def test_a_configuration_of_one_megabyte_is_read(tmp_path):
+    """Up to 1 MB, also with the line ends of Windows."""
+    path = tmp_path / "config.toml"
+    text = b"keep_recent = 7\r\n"
+    path.write_bytes(text + b"#" * (1_000_000 - len(text)))
+
+    assert load(str(path))[0].keep_recent == 7
 
 
 def test_configured_roots_replace_the_default_and_must_exist(loaded, own_home, monkeypatch):

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "sessions": (*MODEL, "interruption", "formats", "formats.*", "hosts.*"),
     "store": (*MODEL, "formats", "interruption"),
     # It builds values of other rooms from settings, so that these rooms know no settings.
-    "config": (*MODEL, "formats", "hosts.home_paths"),
+    "config": (*MODEL, "formats", "hosts.configurations", "hosts.home_paths"),
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *OUTER, "config"),
     "rewrite": (*PURE, *OUTER, "lookup.*", "config"),

@@ -15,6 +15,7 @@ from brainsurgeon.config import settings as models
 from brainsurgeon.config.settings import ALIASES, BUILT_IN_PROFILES, Settings
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 from brainsurgeon.errors import ConfigError
+from brainsurgeon.hosts import configurations
 from brainsurgeon.model.reports import Setting
 
 MAX_QUOTED = 120  # characters of a value that a message quotes
@@ -201,12 +202,11 @@ def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> 
 def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Parse a file. Also return the probable line numbers of its keys and tables."""
     try:
-        with open(path, encoding="utf-8") as handle:
-            text = handle.read()
+        text = configurations.read(path, configurations.MEGABYTE).decode().replace("\r\n", "\n")
         table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(path, [f"cannot be read: {error.strerror}"]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
     lines: dict[str, int] = {}
     section = ""

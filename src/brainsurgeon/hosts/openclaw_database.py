@@ -20,7 +20,7 @@ import zstandard
 from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import sqlite
+from brainsurgeon.hosts import configurations, sqlite
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.model.sessions import Unreadable
@@ -441,8 +441,6 @@ def loads(text: str) -> object:
 # context engine, which may store turns itself. (openclaw 2026.9.6, `dist/slots-*.mjs`,
 # `dist/session-sqlite-target-*.mjs`)
 
-_LARGEST = 16 << 20  # characters read of a configuration
-
 
 class Selected(Struct, frozen=True):
     store: str | None = None  # None: OpenClaw's own
@@ -453,8 +451,7 @@ class Selected(Struct, frozen=True):
 def selected(path: str) -> Selected:
     state_directory = _state_directory(path)
     try:
-        with open(config_path(state_directory), encoding="utf-8") as handle:
-            config = loads(handle.read(_LARGEST))
+        config = loads(configurations.read(config_path(state_directory)).decode())
     except FileNotFoundError:
         # If the state database is missing, too, perhaps only `agents` is mounted.
         known = os.path.exists(_state_path(state_directory))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from brainsurgeon.hosts import home_paths, openclaw_database
+from brainsurgeon.hosts import configurations, home_paths, openclaw_database
 from brainsurgeon.model.reports import CommandStep, State
 
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}  # by command
@@ -58,8 +58,7 @@ def remove_command(agent: str) -> tuple[str, ...]:
 def configured(agent: str) -> list[str] | None:
     """Return our server's configured command line; None if not configured, [] if unreadable."""
     try:
-        with open(_configuration(agent), encoding="utf-8") as handle:
-            text = handle.read()
+        text = configurations.read(_configuration(agent)).decode()
         table: Any = tomllib.loads(text) if agent == "codex" else openclaw_database.loads(text)
     except FileNotFoundError:
         return None
@@ -80,8 +79,9 @@ def plugin_steps(directory: str) -> Iterator[CommandStep]:
     # Tried with Claude Code 2.1.112 to 2.1.330.
     enabled = False
     settings = os.path.join(home_paths.claude_code(), "settings.json")
-    with suppress(OSError, ValueError, AttributeError), open(settings, "rb") as handle:
-        enabled = json.load(handle).get("enabledPlugins", {}).get(PLUGIN) is True
+    with suppress(OSError, ValueError, AttributeError):
+        table = json.loads(configurations.read(settings))
+        enabled = table.get("enabledPlugins", {}).get(PLUGIN) is True
     state: State = "there" if enabled else "new"
     words = ("claude", "plugin")
     market = (*words, "marketplace")
@@ -96,8 +96,8 @@ def plugin_is_gone(name: str) -> bool:
     """Check that Claude Code does not list `name`: PLUGIN, or NAME for our marketplace."""
     file = "installed_plugins.json" if name == PLUGIN else "known_marketplaces.json"
     try:
-        with open(os.path.join(home_paths.claude_code(), "plugins", file), "rb") as handle:
-            return json.dumps(name).encode() not in handle.read()
+        listed = configurations.read(os.path.join(home_paths.claude_code(), "plugins", file))
+        return json.dumps(name).encode() not in listed
     except FileNotFoundError:
         return True
     except OSError:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.hosts import claude_code, home_paths, servers
+from brainsurgeon.hosts import claude_code, configurations, home_paths, servers
 from brainsurgeon.model.reports import (
     Command,
     CommandStep,
@@ -179,12 +179,13 @@ def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "")
     roots = [root.path.removesuffix("/agents") or "/" for root in settings.root_directories()]
     written = dict.fromkeys((*roots, settings.state_dir))
     writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in written]
-    owner = f"-o {user} " if user else ""
+    state_dir = _unit_word(settings.state_dir)
     for pattern, wanted in (
         ("User=agent", f"User={user}"),
         (r"ExecStart=\S+ run", f"ExecStart={' '.join(map(_unit_word, command))}"),
         (r"(?:ReadWritePaths=.*\n)+", "".join(writable)),
-        ("-m 0700 .*", f"-m 0700 {owner}{_unit_word(settings.state_dir)}"),
+        ("mkdir -p -m 0700 .*", f"mkdir -p -m 0700 {state_dir}"),
+        ("' sh agent .*", f"' sh {user} {state_dir}"),
     ):
         text = re.sub(pattern, wanted.replace("\\", r"\\"), text)
     return text
@@ -357,8 +358,7 @@ def unused_homes(settings: Settings) -> list[UnusedHome]:
 def read_record(directory: str) -> Record:
     record = Record(directory)
     try:
-        with open(record.path, encoding="utf-8") as handle:
-            record.entries = list(json.load(handle)["done"])
+        record.entries = list(json.loads(configurations.read(record.path))["done"])
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -383,8 +383,8 @@ def _file_step(
 
 def digest_of(path: str) -> str | None:
     if not os.path.islink(path):
-        with suppress(OSError), open(path, "rb") as handle:
-            return _digest(handle.read())
+        with suppress(OSError):
+            return _digest(configurations.read(path))
     return None
 
 

@@ -1,0 +1,38 @@
+"""Configuration files of agents that are no plain files of a sensible size."""
+
+import os
+
+import pytest
+
+from brainsurgeon.hosts import configurations, openclaw_database, servers
+from brainsurgeon.operations.init import digest_of
+
+
+@pytest.fixture(params=["pipe", "device", "large"])
+def unusable(request, tmp_path):
+    """Return the path of a file that must not be read as a whole."""
+    path = tmp_path / "openclaw.json"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    elif request.param == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, configurations.LARGEST + 1)
+    return str(path)
+
+
+def test_agents_configurations_that_are_pipes_devices_or_huge_count_as_unreadable(
+    unusable, monkeypatch
+):
+    """No reader waits for a pipe or reads a device to its end."""
+    monkeypatch.setenv("OPENCLAW_STATE_DIR", os.path.dirname(unusable))
+    monkeypatch.setenv("OPENCLAW_CONFIG_PATH", unusable)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", os.path.dirname(unusable))
+    os.symlink(unusable, os.path.join(os.path.dirname(unusable), ".claude.json"))
+
+    assert servers.configured("openclaw") == []
+    assert servers.configured("claude") == []
+    database = f"{os.path.dirname(unusable)}/agents/main/agent/openclaw-agent.sqlite"
+    assert openclaw_database.selected(database).unreadable == "its configuration cannot be read"
+    assert digest_of(unusable) is None
