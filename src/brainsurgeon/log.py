@@ -154,10 +154,19 @@ PRIVATE = 0o600
 READABLE = 0o644  # for metrics: another user collects them, and they contain no names
 
 
-def write_whole(path: str, text: str, mode: int) -> None:
-    """Write or replace a file without a sync: it can be written again. Raises UsageError."""
+# How pages and metrics of this program begin.
+_MARKS = (b"<!DOCTYPE html><!-- brainsurgeon status -->", b"# HELP brainsurgeon_")
+
+
+def write_whole(path: str, text: str, mode: int, *, force: bool = False) -> None:
+    """Write a file without a sync: it can be written again. Raises UsageError.
+
+    Without `force`, an existing file is only replaced if this function wrote it.
+    """
     if os.path.exists(path) and not os.path.isfile(path):  # else root could replace /dev/null
         raise UsageError(f"{path} is not a regular file; name another file")
+    if os.path.lexists(path) and not (force or _is_ours(path)):
+        raise UsageError(f"{path} was not written by brainsurgeon and is kept; --force replaces it")
     temporary = f"{path}.{secrets.token_hex(6)}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -173,3 +182,9 @@ def write_whole(path: str, text: str, mode: int) -> None:
             raise
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}; name another file") from None
+
+
+def _is_ours(path: str) -> bool:
+    with suppress(OSError), open(path, "rb") as file:
+        return file.readline(100).startswith(_MARKS)
+    return False

@@ -10,7 +10,7 @@ from brainsurgeon.errors import UsageError
 from brainsurgeon.log import READABLE, write_whole
 from brainsurgeon.operations.status import metrics
 from brainsurgeon.render.runs import metrics as render
-from building.processes import program_for
+from building.processes import error_line, program_for
 
 SAMPLE = re.compile(
     r'(brainsurgeon_[a-z_]+)(?:\{([a-z_]+)="((?:[^"\\\n]|\\[\\"n])*)"\})? (-?[0-9.e+]+)'
@@ -94,12 +94,36 @@ def test_metrics_output_never_replaces_a_device(tmp_path):
 
 
 def test_metrics_output_reports_a_bad_path_and_replaces_a_link(tmp_path):
-    """A path in a missing directory is an error; a symbolic link is replaced, not followed."""
+    """A path in a missing directory is an error; `--force` replaces a link, not its target."""
     with pytest.raises(UsageError, match="cannot be written"):
         write_whole(str(tmp_path / "nowhere" / "a"), "", READABLE)
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "mine")
-    write_whole(str(tmp_path / "link"), "new", READABLE)
+    with pytest.raises(UsageError, match="is kept"):
+        write_whole(str(tmp_path / "link"), "new", READABLE)
+    write_whole(str(tmp_path / "link"), "new", READABLE, force=True)
 
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "link").read_text() == "new"
+
+
+@pytest.mark.parametrize("form", ["html", "prometheus"])
+def test_output_replaces_only_files_that_brainsurgeon_wrote(world, form):
+    """A file with another first line is kept unless `--force` is given; exit 2 names it."""
+    program = program_for(world)
+    path, link = world.base / "notes.txt", world.base / "link"
+    link.symlink_to(world.base / "gone")
+    path.write_text("my notes\n# HELP brainsurgeon_build_info\n")
+    before = path.read_bytes(), path.stat().st_ino
+    refused = {name: program("status", "--format", form, "--output", name) for name in (path, link)}
+    kept = path.read_bytes(), path.stat().st_ino
+    forced = program("status", "--format", form, "--output", path, "--force")
+    again = program("status", "--format", form, "--output", path)
+
+    for name, result in refused.items():
+        expected = f"{name} was not written by brainsurgeon and is kept; --force replaces it"
+        assert (result.returncode, error_line(result)) == (2, f"brainsurgeon: {expected}")
+    assert kept == before
+    assert link.is_symlink()
+    assert (forced.returncode, again.returncode) == (0, 0)
+    assert b"my notes" not in path.read_bytes()

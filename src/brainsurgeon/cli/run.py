@@ -240,6 +240,7 @@ def status(
     output: str | None = Option(
         None, help="Output file. Default of the page: report.html in state_dir."
     ),
+    force: bool = Option(False, help="Replace an output file that brainsurgeon did not write."),
     show: bool = Option(False, "--open", help="Open the page in the browser."),
     previews: bool = Option(False, help="On the page, show the beginning of extracted values."),
 ) -> None:
@@ -259,12 +260,13 @@ def status(
             wrong = "--check" if check else "--json"
             raise UsageError(f"{wrong} cannot be combined with --format {form.value}")
         if form is Form.html:
-            _write_page(settings, output, previews=previews, show=show)
+            _write_page(settings, output, force=force, previews=previews, show=show)
         else:
-            _write_metrics(settings, output)
+            _write_metrics(settings, output, force=force)
         return
-    if output:
-        raise UsageError("--output needs --format html or prometheus")
+    if output or force:
+        wrong = "--output" if output else "--force"
+        raise UsageError(f"{wrong} needs --format html or prometheus")
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)
@@ -280,16 +282,19 @@ def status(
     raise typer.Exit(1 if check and troubles else 0)
 
 
-def _write_page(settings: Settings, output: str | None, *, previews: bool, show: bool) -> None:
+def _write_page(
+    settings: Settings, output: str | None, *, force: bool, previews: bool, show: bool
+) -> None:
     from brainsurgeon.log import PRIVATE, write_whole
     from brainsurgeon.store.database import make_directory
 
     if output is None:
         make_directory(settings.state_dir)
+        force = True  # its file belongs to us
     path = os.path.abspath(output or os.path.join(settings.state_dir, "report.html"))
     with options.store_to_read(settings) as store:
         report = operations.report.report(settings, store, time.time(), previews=previews)
-    write_whole(path, render.report.report(report), PRIVATE)
+    write_whole(path, render.report.report(report), PRIVATE, force=force)
     if options.given.json:
         options.print_json({"path": path, "size_bytes": os.stat(path).st_size})
     else:
@@ -301,12 +306,12 @@ def _write_page(settings: Settings, output: str | None, *, previews: bool, show:
         webbrowser.open(Path(path).as_uri())
 
 
-def _write_metrics(settings: Settings, output: str | None) -> None:
+def _write_metrics(settings: Settings, output: str | None, *, force: bool) -> None:
     from brainsurgeon.log import READABLE, write_whole
 
     with options.store_to_read(settings) as store:
         text = render.runs.metrics(operations.status.metrics(settings, store))
     if output is not None:
-        write_whole(os.path.abspath(output), text, READABLE)
+        write_whole(os.path.abspath(output), text, READABLE, force=force)
     else:
         print(text, end="")

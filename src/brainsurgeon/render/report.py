@@ -160,7 +160,7 @@ def report(report: Report) -> str:
         if report.previews
         else "This page has no content of sessions, only names of sessions, tools and files."
     )
-    return f"""<!DOCTYPE html>
+    return f"""<!DOCTYPE html><!-- brainsurgeon status -->
 <html lang="en">
 <head>
 <meta charset="utf-8">
