@@ -4,6 +4,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -336,6 +337,24 @@ def test_commands_refuse_an_unusable_store(world, entry_id, cli, harm):
         assert str(world.state / "store.db") in error_line(result)
         assert re.search("nothing was touched|left as it is", error_line(result))
     assert bytes_below(world.base) == before
+
+
+def test_commands_refuse_a_state_directory_with_files_of_others(world, entry_id, cli):
+    """Without a store of ours, each command exits 2 with one line, and nothing changes there."""
+    world.close()
+    shutil.rmtree(world.state)
+    world.state.mkdir(mode=0o755)
+    (world.state / "passwd").write_text("root:x:0:0")
+    before = file_states(world.base, directories=True)
+    commands = [
+        ("scan",), ("scan", "--dry-run"), ("run",), ("restore", entry_id), ("status",),
+        ("status", "--format", "html"), ("sessions",), ("doctor",), ("config", "--check"),
+        ("init", "--yes"), ("store", "restore", "/dev/null"),
+    ]  # fmt: skip
+    for words, result in run_parallel(cli, commands).items():
+        assert result.returncode == 2, words
+        assert f"state_dir: {world.state} has files of others" in error_line(result)
+    assert file_states(world.base, directories=True) == before
 
 
 def test_restore_refuses_a_damaged_value(world, entry_id, cli):

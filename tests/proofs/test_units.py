@@ -2,8 +2,11 @@
 
 import configparser
 import os
+import pwd
 import re
+import shlex
 import shutil
+import stat
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -182,7 +185,6 @@ def test_system_service_has_the_state_directory_of_the_shell(monkeypatch, name):
     """It runs as the agent's user, creates that user's state directory, and may write sessions."""
     unit = Unit(name)
     home, settings = homes(unit, monkeypatch)
-    install = next(line for line in unit["ExecStartPre"] if "install -d" in line).split()
     writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
     sessions = [
         *(root.path for root in settings.root_directories()),
@@ -190,11 +192,26 @@ def test_system_service_has_the_state_directory_of_the_shell(monkeypatch, name):
         f"{home}/.pi/agent/sessions/--w--",
     ]
 
-    assert install[-1] == settings.state_dir == f"{home}/.local/state/brainsurgeon"
-    assert install[install.index("-m") + 1] == "0700"
-    assert install[install.index("-o") + 1] == unit["User"][0]
+    [prepare] = unit["ExecStartPre"]
+    assert prepare.endswith(f" {unit['User'][0]} {settings.state_dir}")
+    assert settings.state_dir == f"{home}/.local/state/brainsurgeon"
     for path in (settings.state_dir, *sessions):
         assert any(path.startswith(f"{place}/") for place in writable), path
+
+
+@pytest.mark.parametrize("name", [*SYSTEM_SERVICES, "user/brainsurgeon.service"])
+def test_service_makes_a_missing_state_directory_and_changes_no_other(tmp_path, name):
+    """A new state directory has mode 0700; one that is there keeps its mode."""
+    [prepare] = Unit(name)["ExecStartPre"]
+    words = shlex.split(prepare.removeprefix("+").replace("$$", "$"))
+    owner = pwd.getpwuid(os.geteuid()).pw_name
+    words = [owner if word == "agent" else word for word in words[:-1]]
+    (tmp_path / "there").mkdir(mode=0o755)
+    for place in ("there", "new"):
+        subprocess.run([*words, str(tmp_path / place)], check=True)
+
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon import store as room
-from brainsurgeon.errors import StoreFullError, StoreUnusableError
+from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.store import database, open_store
 from brainsurgeon.store.schema import SCHEMA, VERSION
 from building.processes import OtherProcess
@@ -143,6 +143,64 @@ def test_open_state_directory_is_made_private(directory, no_umask):
     assert mode(directory) == 0o700
 
 
+def make_state(directory, *names, locks=False):
+    os.mkdir(directory, 0o755)
+    for name in (*names, *(["locks"] if locks else [])):
+        path = os.path.join(directory, name)
+        os.mkdir(path) if name.endswith(("+found", "store.db.new-a1")) else write(path, b"")
+
+
+@pytest.mark.parametrize("opener", [open_store, room.open_to_read, database.make_directory])
+@pytest.mark.parametrize("names", [["passwd"], ["lost+found", "a"], [".git"], ["init.json", "a"]])
+def test_directory_with_files_of_others_is_refused_as_state_directory(directory, opener, names):
+    """Without a store of ours, it is an error of the configuration, and the mode stays."""
+    make_state(directory, *names)
+    with pytest.raises(UsageError, match=f"^state_dir: {directory} has files of others") as error:
+        opener(directory)
+
+    assert error.value.exit_code == 2
+    assert sorted(os.listdir(directory)) == sorted(names)
+    assert mode(directory) == 0o755
+
+
+def test_directory_of_another_database_is_refused_as_state_directory(directory):
+    """A `store.db` of another program makes no state directory; its files and mode stay."""
+    make_state(directory)
+    create_foreign(os.path.join(directory, "store.db"), wal=True)
+    before = read_state_files(directory)
+    with pytest.raises(UsageError, match="has files of others and no store"):
+        open_store(directory)
+
+    assert read_state_files(directory) == before
+    assert mode(directory) == 0o755
+
+
+@pytest.mark.parametrize(
+    ("names", "locks"),
+    [
+        (["lost+found"], False), (["report.html"], False), (["init.json"], False),
+        (["daemon.lock", "last_run"], False), (["store.db.new-a1", "store.db.new"], False),
+        (["store.db.old", "notes"], True),
+    ],
+)  # fmt: skip
+def test_directory_without_a_store_is_used_if_its_files_are_ours(directory, names, locks):
+    """So is one whose store the user moved away."""
+    make_state(directory, *names, locks=locks)
+    open_store(directory).close()
+
+    assert mode(directory) == 0o700
+
+
+def test_state_directory_keeps_files_of_the_user(directory):
+    """A store is used although the lock file is gone and other files lie beside it."""
+    open_store(directory).close()
+    os.unlink(os.path.join(directory, "locks"))
+    write(os.path.join(directory, "notes"), b"mine")
+    open_store(directory).close()
+
+    assert sorted(os.listdir(directory)) == ["locks", "notes", "store.db"]
+
+
 @pytest.mark.parametrize("kind", ["link", "file", "nowhere"])
 def test_state_directory_that_is_a_link_or_file_is_refused(directory, tmp_path, kind):
     """A link or file in place of the state directory is refused and stays as it is."""
@@ -198,7 +256,7 @@ def test_symlink_in_place_of_a_store_file_is_not_followed(directory, tmp_path, n
     os.mkdir(directory, 0o700)
     os.symlink(elsewhere, os.path.join(directory, name))
 
-    with pytest.raises((StoreUnusableError, OSError)):
+    with pytest.raises((StoreUnusableError, UsageError, OSError)):
         open_store(directory)
     assert not elsewhere.exists()
 
@@ -360,18 +418,18 @@ def test_copied_state_directory_is_the_same_store(store, directory, tmp_path):
         assert count_rows(copy, "extractions") == 1
 
 
-def test_a_disk_that_fails_does_not_make_the_store_damaged(tmp_path):
+def test_a_disk_that_fails_does_not_make_the_store_damaged(directory, tmp_path):
     """A check of a store that cannot be read now raises the error of the disk."""
-    open_store(str(tmp_path)).close()
-    with closing(open_store(str(tmp_path))) as opened:
-        path = database.database_path(str(tmp_path))
+    open_store(directory).close()
+    with closing(open_store(directory)) as opened:
+        path = database.database_path(directory)
         files = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
         [number] = [int(name) for name, link in files.items()
                     if os.path.islink(link) and os.readlink(link) == path]  # fmt: skip
         opened._connection.execute("PRAGMA shrink_memory")
-        directory = os.open(tmp_path, os.O_RDONLY)  # reading it fails
-        os.dup2(directory, number)
-        os.close(directory)
+        unreadable = os.open(tmp_path, os.O_RDONLY)  # reading it fails
+        os.dup2(unreadable, number)
+        os.close(unreadable)
         with pytest.raises(StoreUnusableError, match="the disk fails"):
             opened.damage()
 

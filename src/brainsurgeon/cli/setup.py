@@ -238,6 +238,7 @@ def config(
       brainsurgeon config --schema > ~/.config/brainsurgeon/schema.json
     """  # noqa: D301
     from brainsurgeon.config import loading
+    from brainsurgeon.store.database import refuse_other_directory
 
     if schema:
         if check:
@@ -245,6 +246,7 @@ def config(
         typer.echo(dumps(loading.schema(), indent=2))
         return
     settings = options.load_settings()
+    refuse_other_directory(settings.state_dir)
     source = loading.config_path(given.config)
     if check and not given.json:
         print_text(f"{source}: no problems" if source else NO_FILE)

@@ -147,6 +147,7 @@ def open_store(directory: str) -> Store:
 
 def open_to_read(directory: str) -> Store:
     """Open the store for reading. If there is no store, return an empty one in memory."""
-    exists = database.may_exist(directory)
-    connection = database.open_database(directory) if exists else database.empty_database()
-    return Store(connection, directory, None)
+    if database.may_exist(directory):
+        return Store(database.open_database(directory), directory, None)
+    database.refuse_other_directory(directory)
+    return Store(database.empty_database(), directory, None)

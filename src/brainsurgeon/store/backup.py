@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
@@ -20,12 +19,6 @@ _BATCH = 100
 # Seconds to wait for rewrites and for a store in use. SQLite tries only ten times a second, and may
 # often miss the gaps between other processes' commits.
 _PATIENCE = 60.0
-# The store's files in a state directory. `init.json` and backups may be there, too.
-_OWN = re.compile(
-    r"store\.db(\.new|\.(replaced|damaged)-[0-9TZ-]+)?(-journal|-wal|-shm)?"
-    r"|locks|daemon\.lock|last_run|report\.html"
-)
-_STAGED = "store.db.new-"  # prefix of directories with unfinished databases
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
@@ -176,12 +169,12 @@ def refuse_without_room(directory: str, needed: int) -> None:
 
 def staging(directory: str) -> TemporaryDirectory[str]:
     _remove_staged(directory)
-    return TemporaryDirectory(prefix=_STAGED, dir=directory, ignore_cleanup_errors=True)
+    return TemporaryDirectory(prefix=database.STAGED, dir=directory, ignore_cleanup_errors=True)
 
 
 def _remove_staged(directory: str) -> None:
     """Clean up after killed commands. The caller must have exclusive access to the store."""
-    for place in glob.glob(os.path.join(glob.escape(directory), f"{_STAGED}*")):
+    for place in glob.glob(os.path.join(glob.escape(directory), f"{database.STAGED}*")):
         with suppress(OSError):
             for path in glob.glob(os.path.join(glob.escape(place), "store.db*")):
                 os.unlink(path)
@@ -216,7 +209,7 @@ def remove(directory: str) -> list[str]:
     _remove_staged(directory)
     with _writers_locked_out(directory):
         for name in sorted(os.listdir(directory)):
-            if _OWN.fullmatch(name):
+            if database.STORE_FILES.fullmatch(name):
                 os.unlink(os.path.join(directory, name))
     left = sorted(os.listdir(directory))
     if not left:

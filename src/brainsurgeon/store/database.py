@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import resource
 import sqlite3
 import stat
@@ -23,6 +24,7 @@ from brainsurgeon.errors import (
     StoreDamagedError,
     StoreFullError,
     StoreUnusableError,
+    UsageError,
 )
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.store.schema import SCHEMA, VERSION
@@ -30,6 +32,15 @@ from brainsurgeon.store.schema import SCHEMA, VERSION
 SCARCE = 64 << 20  # bytes of free disk below which rewrites may soon fail
 NONE_LEFT = 1 << 20  # bytes of free disk below which nothing can be stored
 PATIENCE = 10.0  # seconds to wait for another brainsurgeon process
+STAGED = "store.db.new-"  # prefix of directories with unfinished databases
+# The store's files in a state directory. `init.json` and backups may be there, too.
+STORE_FILES = re.compile(
+    r"store\.db(\.new|\.(replaced|damaged)-[0-9TZ-]+)?(-journal|-wal|-shm)?"
+    r"|locks|daemon\.lock|last_run|report\.html"
+)
+_OTHER_FILES = re.compile(
+    rf"{re.escape(STAGED)}.*|init\.json(\.new)?|report\.html\.[0-9a-f]+\.new|lost\+found"
+)
 
 DatabaseError = sqlite3.Error
 PAGE = 4096  # bytes; with 8192, a store was 7 % larger for values of 40 KB, 12 % for 8 KB
@@ -100,6 +111,7 @@ def may_exist(directory: str) -> bool:
 
 
 def make_directory(directory: str) -> None:
+    refuse_other_directory(directory)
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         status = os.lstat(directory)
@@ -115,6 +127,44 @@ def make_directory(directory: str) -> None:
         )
     if status.st_mode & 0o077:
         os.chmod(directory, 0o700)
+
+
+def refuse_other_directory(directory: str) -> None:
+    """Raise UsageError if a directory has files, and none shows that it is a state directory.
+
+    Its mode would be changed, and its owner could lose files.
+    """
+    names: list[str] = []
+    with suppress(OSError):  # it is missing, or its use fails with a message about the reason
+        names = os.listdir(directory)
+    foreign = (
+        name for name in names
+        if name == "store.db" or not (STORE_FILES.fullmatch(name) or _OTHER_FILES.fullmatch(name))
+    )  # fmt: skip
+    if not (
+        next(foreign, None) is None
+        or _is_lock_file(os.path.join(directory, "locks"))
+        or _is_marked(database_path(directory))
+    ):  # fmt: skip
+        raise UsageError(
+            f"state_dir: {directory} has files of others and no store: nothing was changed. Name "
+            "an empty or new directory"
+        )
+
+
+def _is_lock_file(path: str) -> bool:
+    with suppress(OSError):
+        status = os.lstat(path)
+        return stat.S_ISREG(status.st_mode) and status.st_size == 0
+    return False
+
+
+def _is_marked(path: str) -> bool:
+    """Check for the mark of our databases. Other processes' write-ahead logs stay as they are."""
+    uri = address(path, "ro&immutable=1")
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as connection:
+        return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
+    return False
 
 
 def open_database(directory: str, locks: int | None = None) -> sqlite3.Connection:
