@@ -22,10 +22,8 @@ def unusable(request, tmp_path):
     return str(path)
 
 
-def test_agents_configurations_that_are_pipes_devices_or_huge_count_as_unreadable(
-    unusable, monkeypatch
-):
-    """No reader waits for a pipe or reads a device to its end."""
+def test_no_reader_waits_for_or_reads_an_endless_configuration(unusable, monkeypatch):
+    """A configuration of an agent that is a pipe, a device or huge counts as unreadable."""
     monkeypatch.setenv("OPENCLAW_STATE_DIR", os.path.dirname(unusable))
     monkeypatch.setenv("OPENCLAW_CONFIG_PATH", unusable)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", os.path.dirname(unusable))

@@ -304,7 +304,9 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         "prices of a million tokens in dollars, by globs of model ids: `input`, `cache_read`, "
         "`cache_write`, `output`",
     )
-    state_dir: AbsolutePath = key("", "directory of the store and its locks; one with files of others is refused")
+    state_dir: AbsolutePath = key(
+        "", "directory of the store and its locks; one with files of others is refused"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = key(
         "info", "`debug`, `info`, `warning`, `error`"
     )
