@@ -97,6 +97,8 @@ def run_every_command(world, conversation):
         talk.call()
         talk.result("no")
     talk.lines[-2]["message"]["usage"] = {"input": 9_000, "cost": {"total": 0.5}}
+    talk.assistant([], stop="error")
+    talk.lines[-1]["message"]["errorMessage"] = "Prompt has 9 tokens, but the context size is 8"
     world.put("v.jsonl", talk.bytes())
     results += [
         call("scan", "--once", "--dry-run"), call("scan", "--once"),

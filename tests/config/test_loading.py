@@ -290,7 +290,7 @@ BAD = [
     ("rules", '[{kind = "user", min_length = 5}]', "rules[0].min_length: no such key"),
     ("signals", "{on_signal = 'mail'}", "signals.on_signal: wants a list of words"),
     ("budget", "3", "budget: wants a table, but 3 is given"),
-    ("budget", "{max_step = 7}", "budget.max_step: wants a whole number from 0 to 6"),
+    ("budget", "{max_step = 8}", "budget.max_step: wants a whole number from 0 to 7"),
     ("budget", "{threshold = 0}", "budget.threshold: wants a share of the window"),
     ("budget", "{threshold = 1.1}", "budget.threshold: wants a share of the window"),
     ("budget", "{threshold = {huge = 0.5}}", "budget.threshold: wants a share of the window"),

@@ -446,7 +446,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
-    results = (3, "5e512aae")
+    results = (4, "5e512aae")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",

@@ -5,9 +5,9 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.openclaw import EMPTIED
-from brainsurgeon.formats.weight import complaint, tokens_off
+from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
-from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, Sent
+from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
 
 CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
 CODEX = Codex()
@@ -131,30 +131,6 @@ def test_call_tokens_include_cache_reads_and_writes():
     assert CLAUDE.call(claude("assistant", message={"model": "<synthetic>"})) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "about", "limit"),
-    [
-        ("prompt is too long: 205,000 tokens > 200,000 maximum", TOO_LONG, 200_000),
-        ("This model's maximum context length is 8192 tokens.", TOO_LONG, 8192),
-        ("Your input exceeds the context window of this model.", TOO_LONG, None),
-        ("Context overflow: prompt too large for the model.", TOO_LONG, None),
-        ("Prompt is too long", TOO_LONG, None),
-        ("63056 tokens > 45000 maximum", TOO_LONG, 45_000),
-        ("messages.1.content.0: Invalid `signature` in `thinking` block", SIGNATURE, None),
-        ("The block is bound to a different conversation", SIGNATURE, None),
-        ("rate limit exceeded", None, None),
-        ("", None, None),
-    ],
-)
-def test_complaint_recognises_length_and_signature_errors(text, about, limit):
-    """A prompt that is too long, with its limit, and a bad signature are told from other errors."""
-    assert complaint(text) == about
-    error = claw(role="assistant", stopReason="error", content=[], errorMessage=text)
-    assert (CLAW.call(error).complaint, CLAW.call(error).limit) == (about, limit)
-    line = claude("assistant", [{"type": "text", "text": text}], isApiErrorMessage=True)
-    assert CLAUDE.call(line).complaint == about
-
-
 def test_openclaw_repeated_answer_is_not_a_call():
     """After a refused prompt OpenClaw writes the previous answer again, with zero usage."""
     nothing = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
@@ -187,4 +163,4 @@ def test_claude_code_limit_is_read_from_error_details():
     line = claude("assistant", shown, isApiErrorMessage=True, errorDetails=details)
     call = CLAUDE.call(line)
 
-    assert (call.complaint, call.limit) == (TOO_LONG, 45_000)
+    assert call.refusal == Refusal(TOO_LONG, 63_056, 45_000)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon.errors import FailedError, GoneError
 from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
-from brainsurgeon.model.turns import Calibration
+from brainsurgeon.model.turns import LAST_STEP, Calibration
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
 from brainsurgeon.operations.sessions import context, sessions
@@ -308,7 +308,7 @@ def test_relieve_never_extracts_one_value_more_than_needed(world, clock, kind, s
         planner = Planner(examined, examined.records)
         measured, full = weigh(planner)
         ladder = Ladder(planner, measured, full, settings.decision_rules())
-        steps = rungs(6, planner.examined.format.archives)
+        steps = rungs(LAST_STEP, planner.examined.format.archives)
         for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
             at = next((at for at, step in enumerate(steps) if ladder.plan(step).load <= goal), None)
             fitting = relieve_by(planner, Wanted(goal))
@@ -383,11 +383,11 @@ def test_relieve_changes_nothing_for_an_unreachable_goal(world, clock, full_path
 
 
 def test_relieve_extracts_all_it_may_if_no_step_suffices(world, clock):
-    """If the newer half alone exceeds the goal, step 6 runs and reports that it does not fit."""
+    """If the newest quarter alone exceeds the goal, it is reported that the session is too full."""
     write_prompts(world, 20)
-    relief = relieve_session(world, to=fullness(world).load // 4)
+    relief = relieve_session(world, to=fullness(world).load // 5)
 
-    assert (relief.fits, relief.after.step, relief.least) == (False, 6, None)
+    assert (relief.fits, relief.after.step, relief.least) == (False, 7, None)
     assert relief.values > 0
 
 

@@ -54,8 +54,8 @@ def test_window_is_recorded_configured_or_the_default():
 
 def test_relief_steps_add_up():
     """Each relief step adds its own change to those of the steps before it."""
-    steps = (rungs(to, "flat")[-1] for to in (1, 2, 4, 5, 6))
-    first, two, four, five, six = (rules_at(taken, RULES, *HALF) for taken in steps)
+    steps = (rungs(to, "flat")[-1] for to in (1, 2, 4, 5, 6, 7))
+    first, two, four, five, six, seven = (rules_at(taken, RULES, *HALF) for taken in steps)
 
     assert [rule.min_value_length for rule in first.rules] == [200, 200]
     assert first.min_value_length == 200
@@ -66,6 +66,7 @@ def test_relief_steps_add_up():
     assert [rule.kind for rule in five.rules] == ["thinking", "tool_result", "tool_call"]
     assert (five.rules[-1].min_value_length, five.rules[-1].keep_recent) == (200, 1)
     assert (six.max_messages, six.giant, six.min_value_length) == (26, 80_000, 200)
+    assert seven.max_messages == 13
 
 
 def test_relief_steps_never_loosen_a_rule():
@@ -77,16 +78,16 @@ def test_relief_steps_never_loosen_a_rule():
     assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)
 
 
-def test_relief_steps_of_a_database_exclude_the_last():
-    """A database allows steps 1, 2, 4 and 5; a file also the last step, up to the given one.
+def test_relief_steps_of_a_database_exclude_the_halves():
+    """A database allows steps 1, 2, 4 and 5; a file also the last ones, up to the given one.
 
     Each rung adds a step. Only sessions with linked archives have step 3.
     """
-    assert rungs(6, None)[-1] == (0, 1, 2, 4, 5)
+    assert rungs(7, None)[-1] == (0, 1, 2, 4, 5)
     assert rungs(3, "flat") == [(), (0,), (0, 1), (0, 1, 2)]
     assert rungs(0, "flat") == [(), (0,)]
     assert rungs(6, "flat")[-1] == (0, 1, 2, 4, 5, 6)
-    assert rungs(6, "linked")[-1] == (0, 1, 2, 3, 4, 5, 6)
+    assert rungs(7, "linked")[-1] == (0, 1, 2, 3, 4, 5, 6, 7)
 
 
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):

@@ -172,7 +172,7 @@ def test_measure_omits_failed_and_aborted_replies():
 
     assert [(call.sent.chars, call.tokens) for call in load.calls] == [(10, 7)]
     assert load.sent.chars == 12
-    assert load.last.complaint is None
+    assert load.last.refusal is None
 
 
 def test_lines_of_one_claude_code_reply_are_one_call():

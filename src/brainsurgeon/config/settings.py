@@ -101,7 +101,7 @@ class PriceTable(SettingsTable):
 
 class BudgetTable(SettingsTable):
     enabled: Switch = key(False, "scans extract more from sessions that are too full")
-    max_step: MaxStep = key(3, "highest step of relief that a scan takes, 0 to 6")
+    max_step: MaxStep = key(3, "highest step of relief that a scan takes, 0 to 7")
     threshold: Threshold = key(
         None,
         "share of the window above which a session is too full: one number, or a table for "

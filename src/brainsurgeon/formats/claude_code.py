@@ -205,6 +205,7 @@ class Chain:
 CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
 )  # fmt: skip
+_CUT = ("max_tokens", "model_context_window_exceeded")
 # Seconds without a change after which a text without `stop_reason` ends a turn. Usually the turn
 # continues. Versions before 2.1.112 omit `stop_reason` in most lines.
 UNMARKED_QUIET = 120.0
@@ -618,12 +619,13 @@ class ClaudeCode(Format):
         if entry.get("isApiErrorMessage") is True:
             texts = [text for _, text in texts_in(message.get("content"))]
             texts.append(str_or_empty(entry.get("errorDetails")))
-            return weight.refused(entry, " ".join(texts), None)
+            return weight.unanswered(entry, " ".join(texts), None)
         model, ident = message.get("model"), str_or_empty(message.get("id"))
         if model == "<synthetic>":
             return None
         name = f"{ident} {entry.get('requestId')}" if ident else None
-        return weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
+        call = weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
+        return replace(call, end="cut") if message.get("stop_reason") in _CUT else call
 
     def starts_context(self, entry: Entry) -> bool:
         return entry.get("subtype") == BOUNDARY

@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from brainsurgeon.formats import base, weight
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
@@ -56,7 +58,7 @@ class Generic(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
-    version = 3
+    version = 4
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("message", *KINDS)
@@ -155,7 +157,25 @@ class Generic(base.Format):
         holders = (entry, base.dict_or_empty(entry.get("message")))
         usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
         models = (_first_text(holder, "model") for holder in holders)
-        return weight.recorded(entry, usages[0], next(filter(None, models), "")) if usages else None
+        model = next(filter(None, models), "")
+        if error := next(filter(None, map(_error, holders)), "") if _replies(entry) else "":
+            providers = (_first_text(holder, "provider") for holder in holders)
+            return weight.unanswered(entry, error, model, next(filter(None, providers), ""))
+        stops = (_first_text(holder, "stop_reason", "finish_reason", "stopReason")
+                 for holder in holders)  # fmt: skip
+        call = weight.recorded(entry, usages[0], model) if usages else None
+        cut = any(stop in ("length", "max_tokens") for stop in stops)
+        return replace(call, end="cut") if call and cut else call
+
+
+def _replies(entry: Entry) -> bool:
+    return entry.get("type") == "error" or _kind(entry) == "assistant"
+
+
+def _error(holder: Entry) -> str:
+    error = holder.get("error")
+    nested = _first_text(base.dict_or_empty(error), "message")
+    return nested or base.str_or_empty(error) or _first_text(holder, "errorMessage") or ""
 
 
 def _unedited(value: Any, depth: int = 4) -> Any:

@@ -439,8 +439,11 @@ class OpenClaw(Format):
         usage = dict_or_empty(message.get("usage"))
         call = weight.recorded(entry, usage, message.get("model"), ident)
         if message.get("stopReason") in NOT_REPLAYED:
-            refused = weight.refused(entry, str_or_empty(message.get("errorMessage")), call.model)
-            return replace(refused, ident=ident, dollars=call.dollars)
+            error = str_or_empty(message.get("errorMessage"))
+            provider = str_or_empty(message.get("provider"))
+            failed = weight.unanswered(entry, error, call.model, provider)
+            return replace(failed, ident=ident, dollars=call.dollars)
+        call = replace(call, end="cut") if message.get("stopReason") == "length" else call
         # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
         return None if message.get("api") == "cli" and not call.tokens else call
 

@@ -6,51 +6,22 @@ Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5
 
 import json
 import math
-import re
 from typing import Any
 
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
+from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, ModelCall, Sent
-
-# Messages of providers and agents. Few sessions need these patterns: they are compiled when used.
-_OVERFLOW = (
-    r"(?i)context_length_exceeded|context[ _-]?(?:length|window) (?:is )?exceeded|context overflow"
-    r"|exceeds? (?:the )?(?:model'?s? )?(?:maximum )?context|maximum context length"
-    r"|prompt is too long|input is too long|prompt too (?:long|large)|too many tokens"
-    r"|tokens > [0-9,]+ maximum"
-)
-_LIMITS = (
-    r"(?i)maximum context length (?:is|of) ([0-9,]+)|> ([0-9,]+) maximum"
-    r"|context window of ([0-9,]+)"
-)
-_PROMPTS = r"(?i)([0-9,]+) tokens > [0-9,]+ maximum|(?:resulted in|requested) ([0-9,]+) tokens"
-_SIGNATURE = (
-    r"(?i)bound to a different conversation|invalid `?signature`? in `?thinking"
-    r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
-)
+from brainsurgeon.model.turns import ModelCall, Sent
 
 _MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
 
 
-def complaint(text: str) -> str | None:
-    if re.search(_OVERFLOW, text):
-        return TOO_LONG
-    return SIGNATURE if re.search(_SIGNATURE, text) else None
-
-
-def _number(pattern: str, text: str) -> int | None:
-    found = re.search(pattern, text)
-    digits = next(filter(None, found.groups()), "").replace(",", "") if found else ""
-    return int(digits) if digits and len(digits) < 12 else None  # noqa: PLR2004  no window is longer
-
-
-def refused(entry: Entry, text: str, model: str | None) -> ModelCall:
-    why, at = complaint(text), parse_time(entry.get("timestamp"))
-    if why != TOO_LONG:
-        return ModelCall(None, model, 0, at, why)
-    return ModelCall(None, model, _number(_PROMPTS, text) or 0, at, why, _number(_LIMITS, text))
+def unanswered(entry: Entry, text: str, model: str | None, provider: str = "") -> ModelCall:
+    """Return a call that failed with the error message `text`."""
+    why = refusal(text, provider)
+    at = parse_time(entry.get("timestamp"))
+    return ModelCall(None, model, 0, at, why, "refused" if why else "failed")
 
 
 def counts(usage: Entry, *keys: str) -> int:

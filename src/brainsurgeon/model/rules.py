@@ -125,10 +125,14 @@ class Budget(Struct, frozen=True):
         lower = min(usual, self.profile_threshold or usual)
         return dict(self.by_tier).get(tier, lower)
 
-    def window(self, model: str | None, recorded: int | None) -> int:
+    def window(
+        self, model: str | None, recorded: int | None, stated: int | None = None
+    ) -> int:  # fmt: skip
+        """Return the recorded window, else the configured one; at most the `stated` one."""
         name = (model or "").lower()
         sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
-        return recorded or next(sizes, WINDOW)
+        known = recorded or next(sizes, None)
+        return min(filter(None, (known, stated)), default=WINDOW)
 
 
 def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]]:

@@ -131,13 +131,26 @@ class Sent(Struct, frozen=True):  # the size of a request or a part of it
         return round(rate * self.chars + PICTURE * self.pictures)
 
 
+# Why a provider refused a prompt.
+TOO_LONG, SIGNATURE = "too long", "signature"
+
+
+class Refusal(Struct, frozen=True):
+    """The answer of a provider that did not accept a prompt."""
+
+    why: str  # TOO_LONG or SIGNATURE
+    tokens: int = 0  # of the prompt, as the provider counted them; 0 if not stated
+    limit: int | None = None  # the highest number of tokens allowed, if stated
+
+
 class ModelCall(Struct, frozen=True):
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None
-    tokens: int = 0  # of the prompt, cached or not; 0 if not recorded, as for most failed calls
+    tokens: int = 0  # of the prompt, cached or not; 0 if not recorded, as for failed calls
     at: float | None = None  # the time of the answer
-    complaint: str | None = None  # TOO_LONG or SIGNATURE if the provider refused the prompt
-    limit: int | None = None  # the highest number of tokens allowed, from the error message
+    refusal: Refusal | None = None
+    # `cut`: the answer reached its highest length; `failed`: none came, for any other reason.
+    end: Literal["complete", "cut", "refused", "failed"] = "complete"
     cached: int = 0  # tokens read from the cache
     written: int = 0  # tokens written to the cache
     hour: bool = False  # the cache keeps them for an hour
@@ -181,11 +194,10 @@ class Savings(Struct, frozen=True):
     dollars: float | None = None  # the same, if the price is known
 
 
-# Why a provider refused a prompt.
-TOO_LONG, SIGNATURE = "too long", "signature"
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-LAST_STEP = 6  # the highest step of relief
+LAST_STEP = 7  # the highest step of relief
+ONE_ROUND = 5  # each later step is a round of its own, which drops half of the messages
 
 
 class Calibration(Struct, frozen=True):
@@ -195,9 +207,10 @@ class Calibration(Struct, frozen=True):
     # `agent`: the median of the agent's other sessions; `default`: a guess.
     method: Literal["session", "agent", "default"]
     error: float | None = None  # the mean relative error for the calls of the session
+    scale: float = 1.0  # the tokens that a provider counted in a prompt, by those estimated
 
     def tokens(self, sent: Sent) -> int:
-        return max(0, round(self.fixed) + sent.tokens(self.rate))
+        return max(0, round(self.scale * (self.fixed + sent.tokens(self.rate))))
 
 
 class Fullness(Struct, frozen=True):
@@ -210,6 +223,7 @@ class Fullness(Struct, frozen=True):
     recorded: bool = False  # the window is recorded by the agent
     step: int = 0  # the highest step of relief taken
     waits: bool = False  # postponed extractions will make it fit once the cache is cold
+    refused: bool = False  # the newest answer is the refusal of a prompt that was too long
 
     @property
     def pressure(self) -> float:

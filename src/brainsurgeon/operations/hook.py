@@ -52,9 +52,9 @@ def _last_call_if_full(settings: Settings, session: OpenSession) -> ModelCall | 
     last, form = None, session.format
     for line in parsed_lines(session.lines.backward(), form):
         call = form.call(line.entry)
-        if last is None and call and (call.tokens or call.complaint):
+        if last is None and call and (call.tokens or call.refusal):
             last, load = call, call.tokens + call.output
-            if not (call.complaint or is_too_full(settings, session, call.model, load)):
+            if not (call.refusal or is_too_full(settings, session, call.model, load)):
                 return None
         if form.starts_context(line.entry):
             session.lines = session.lines_from(line.offset, 1)

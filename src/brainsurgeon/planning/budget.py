@@ -67,6 +67,7 @@ class Measure:
         sent = self._form.sent(entry)
         if self._form.starts_context(entry):
             self.calls.clear()
+            self.last = None  # a refusal concerned the context before it
             self.sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent
         if left == math.inf:
@@ -83,6 +84,8 @@ class Measure:
 
     def _call(self, call: ModelCall) -> None:
         self.model = call.model or self.model
+        if call.end == "failed":  # the last answer or refusal still holds
+            return
         self.last, self.last_sent = call, self.sent
         for at, size in self._removed.items():
             if call.at is not None and at > call.at:  # the prompt still contained it
@@ -182,21 +185,23 @@ def _compared(line: Calibration, samples: Sequence[Sample]) -> Calibration:
 
 # Relief aims this far below the threshold (as a share of the window), so that it lasts.
 BELOW = 0.15
+HALF = 0.5  # of a refused prompt stays at most
 SHORTEST = 200  # from step 1 on, values of more characters are extracted
 KEPT_TURNS = 2  # step 3 lowers the key `keep_turns` to this number
 # A result larger than this share of the window is extracted even if it is new (step 2).
 GIANT = 0.1
 # Steps: 1 shorter values, 2 giant results, 3 archive turns, 4 newer values, 5 arguments of calls, 6
-# all but the newest messages. Step 3 needs linked archives. Databases have neither step 3 nor 6:
-# their indexes would not notice changed texts.
-LINKED = (1, 2, 3, 4, 5, 6)
+# the older half of the messages, 7 half of the others. Step 3 needs linked archives. Databases have
+# neither step 3, 6 nor 7: their indexes would not notice changed texts.
+LINKED = (1, 2, 3, 4, 5, 6, 7)
+HALVES = (6, 7)
 # Steps that relief takes together. Step 0 applies the configured rules; without any step, only
 # requested values are extracted.
 Rung = tuple[int, ...]
 
 
 def rungs(highest: int, archives: ArchiveForm | None) -> list[Rung]:
-    left_out = (3, 6) if archives is None else () if archives == "linked" else (3,)
+    left_out = (3, *HALVES) if archives is None else () if archives == "linked" else (3,)
     steps = (0, *(step for step in LINKED if step <= highest and step not in left_out))
     return [steps[:count] for count in range(len(steps) + 1)]
 
@@ -215,10 +220,14 @@ def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
-            case 6:
-                most = min(rules.max_messages or kept_messages, kept_messages)
-                rules = replace(rules, max_messages=most)
+            case 6 | 7:
+                most = _kept(step, kept_messages)
+                rules = replace(rules, max_messages=min(rules.max_messages or most, most))
     return rules
+
+
+def _kept(step: int, half: int) -> int:
+    return half if step == HALVES[0] else max(1, half // 2)
 
 
 def _bounded(rules: Rules, key: str, of: Callable[[int, int], int], bound: int) -> Rules:
@@ -249,6 +258,7 @@ def archiving_at(taken: Rung, archiving: Archiving, kept_messages: int = 0) -> A
             case 3:
                 rules = without_thresholds(rules)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
-            case 6:
-                most = min(most or kept_messages, kept_messages)
+            case 6 | 7:
+                kept = _kept(step, kept_messages)
+                most = min(most or kept, kept)
     return replace(archiving, rules=rules, most=most)

@@ -83,7 +83,7 @@ def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
 
 
 def has_usage(call: ModelCall) -> bool:
-    return call.dollars is not None or (call.tokens > 0 and call.complaint is None)
+    return call.dollars is not None or call.tokens > 0
 
 
 def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
@@ -204,6 +204,27 @@ def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[Rep
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return
             yield made
+
+
+def last_answers(
+    newest_first: Iterable[ParsedLine], form: Format
+) -> Iterator[tuple[str, ModelCall]]:  # fmt: skip
+    """Yield the newest answers, each with its entry's id, back to one that is complete.
+
+    Also stop at a compaction, and where a prompt has no answer: the agent may record none.
+    """
+    unanswered = 0
+    for parsed in newest_first:
+        step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
+        unanswered += step is not None and step.role == "prompt"
+        if form.starts_context(parsed.entry) or unanswered > 1:
+            return
+        if call is not None:
+            unanswered = 0
+        if call is not None and call.end != "failed":
+            yield _stable_id(parsed), call
+            if call.end == "complete":
+                return
 
 
 def _stable_id(parsed: ParsedLine) -> str:

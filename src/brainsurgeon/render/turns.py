@@ -10,7 +10,7 @@ from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Plan, Removal
 from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.model.turns import ALREADY, LAST_STEP, ArchiveRecord, Fullness, Verdict
+from brainsurgeon.model.turns import ALREADY, ONE_ROUND, ArchiveRecord, Fullness, Verdict
 from brainsurgeon.render.formatting import (
     WIDTH,
     Column,
@@ -165,6 +165,7 @@ def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
     return {
         "load_tokens": full.load, "window_tokens": full.window, "window_noted": full.recorded,
         "pressure": round(full.pressure, 4), "threshold": full.threshold, "step": full.step,
+        "prompt_refused": full.refused,
         "model": full.model, "tier": full.tier, "method": estimate.method, "calls": estimate.calls,
         "estimate_error": None if estimate.error is None else round(estimate.error, 4),
     }  # fmt: skip
@@ -181,6 +182,7 @@ def fullness(full: Fullness) -> str:
         f"load       {load}, too full above {_percent(full.threshold)}",
         f"estimated  {method}{error}",
         f"window     {source}; {model}",
+        *(["refused    the newest answer is a refusal: too long"] if full.refused else []),
     ])  # fmt: skip
 
 
@@ -203,7 +205,7 @@ def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
         "bytes_before": done.bytes_before, "bytes_after": done.bytes_after,
         "protected_bytes": protected, "protected_until": until, "least_tokens": done.least,
         "refused": done.refused, "dry_run": dry_run, "fits": done.fits,
-        "rounds": 1 + (done.after is not None and done.after.step == LAST_STEP),
+        "rounds": max(1, done.after.step - ONE_ROUND + 1) if done.after else 1,
     }  # fmt: skip
     wanted = ("session", "pending", "reason", "dry_run") if done.pending else document
     return {key: document[key] for key in wanted}
@@ -221,7 +223,8 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     is_changed = done.values or done.bytes_after != done.bytes_before  # turns may be archived
     if done.fits and not (is_changed or done.reason or done.refused):
         now = f"{after.load:,} of {after.window:,} tokens ({_percent(after.pressure)})"
-        return f"{name}: {now}: it fits already, so nothing was done"
+        than = "it is smaller than the refused prompt" if after.refused else "it fits"
+        return f"{name}: {now}: {than} already, so nothing was done"
     sizes = f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)}"
     signatures = f", {counted(done.signatures, 'signature')} among them" if done.signatures else ""
     lines = [

@@ -14,7 +14,16 @@ from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
 from brainsurgeon.model.text import counted, iso
-from brainsurgeon.model.turns import LAST_STEP, SIGNATURE, TOO_LONG, Calibration, Fit, Fullness
+from brainsurgeon.model.turns import (
+    LAST_STEP,
+    ONE_ROUND,
+    SIGNATURE,
+    TOO_LONG,
+    Calibration,
+    Fit,
+    Fullness,
+    Refusal,
+)
 from brainsurgeon.planning import budget, cache
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
@@ -114,7 +123,7 @@ class Ladder:
         rules = budget.rules_at(rung, rules, self._giant, kept_messages)
         archiving = budget.archiving_at(rung, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
-        load = max(0, full.load - plan.tokens)
+        load = max(0, full.load - round(full.calibration.scale * plan.tokens))
         after = replace(full, load=load, step=rung[-1] if rung else 0)
         return Fitting(full, after, plan=plan, rules=rules)
 
@@ -159,19 +168,34 @@ def fullness(
 ) -> Fullness:
     """Return the load of a session. `recorded` is the window that its agent recorded.
 
-    If the last prompt was refused as too long, the window is at most as large as that prompt.
+    If the newest answer is a refusal, its provider knows better: the estimate is scaled to the
+    tokens that it counted, and the window is the stated one, and smaller than the refused prompt.
     """
-    window, last = limits.window(measured.model, recorded), measured.last
-    if last and last.complaint == TOO_LONG:
-        refused = calibration.tokens(measured.last_sent)
-        window = max(1, min(window, last.limit or refused))
-        tokens = last.tokens or max(refused, last.limit or 0)
-        calibration = replace(calibration, fixed=calibration.fixed + tokens - refused)
+    window = limits.window(measured.model, recorded)
+    if refusal := _refusal(measured, window):
+        guess = max(1, calibration.tokens(measured.last_sent))
+        tokens = refusal.tokens or max(guess, refusal.limit or 0)
+        calibration = replace(calibration, scale=tokens / guess)
+        window = max(1, min(limits.window(measured.model, recorded, refusal.limit), tokens))
     load = calibration.tokens(measured.sent)
     tier = limits.tier(measured.model)
-    threshold = limits.threshold_of(tier)
-    model, is_recorded = measured.model, recorded is not None
-    return Fullness(load, window, threshold, calibration, model, tier, is_recorded)
+    return Fullness(
+        load, window, limits.threshold_of(tier), calibration, measured.model, tier,
+        recorded is not None, refused=refusal is not None,
+    )  # fmt: skip
+
+
+_FULL = 0.99  # the share of a window that a prompt fills if it leaves no room for an answer
+
+
+def _refusal(measured: Measure, window: int) -> Refusal | None:
+    last = measured.last
+    if last and last.refusal and last.refusal.why == TOO_LONG:
+        return last.refusal
+    # Some providers cut a prompt to the size of the window, and answer nothing.
+    if last and last.end == "cut" and not last.output and last.tokens >= _FULL * window:
+        return Refusal(TOO_LONG, last.tokens)
+    return None
 
 
 def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
@@ -208,7 +232,8 @@ def fit_in(planner: Planner) -> Fitting:
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     """Postpone optional extractions of sent values until the key `when` allows them."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
-    if plan.deferred or not plan.optional:
+    refused = before is not None and before.refused  # then nothing is in the cache
+    if plan.deferred or not plan.optional or refused:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
@@ -246,22 +271,25 @@ def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: i
 
 
 def _goal(full: Fullness) -> int:
-    return max(0, int((full.threshold - budget.BELOW) * full.window))
+    share = full.threshold - budget.BELOW
+    return max(0, int((min(share, budget.HALF) if full.refused else share) * full.window))
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
-    """Plan a relief. Take the last step only if the others fail even without protection."""
+    """Plan a relief. Drop halves only if the other steps fail even without protection."""
     measured, full = weigh(planner)
     goal, room = _goal(full), int(full.threshold * full.window)
-    if wanted.to is not None:
-        goal = room = int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
+    to = wanted.to and int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
+    if to and not (full.refused and to >= full.window):  # a refused prompt must become smaller
+        goal = room = to
     rules = planner.examined.settings.decision_rules()
     rules = replace(rules, min_reclaim=0)
     if wanted.now:
         rules = replace(rules, keep_after_restore=0.0)
     if wanted.signatures:
         # After a refusal, it is unknown which of the signatures is invalid.
-        refused = measured.last is not None and measured.last.complaint == SIGNATURE
+        refusal = measured.last.refusal if measured.last else None
+        refused = refusal is not None and refusal.why == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
     ladder, form = Ladder(planner, measured, full, rules), planner.examined.format
     least = ladder.least()
@@ -269,11 +297,11 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         return replace(ladder.fit([()], goal, room), least=least.load)
     if wanted.to is None and full.load <= goal:  # the user asked though the session seems to fit
         return ladder.fit([(0, 1)], goal, room)
-    first, both = budget.rungs(LAST_STEP - 1, form.archives), budget.rungs(LAST_STEP, form.archives)
-    fitting = ladder.fit(first, goal, room)
-    if fitting.fits or fitting.protected or both == first:
-        return fitting
-    return ladder.fit(both, goal, room)
+    for step in range(ONE_ROUND, LAST_STEP + 1):
+        fitting = ladder.fit(budget.rungs(step, form.archives), goal, room)
+        if fitting.load <= (goal if full.refused else room) or fitting.protected:
+            break
+    return fitting
 
 
 def remember(store: Store, loads: Mapping[str, Fullness]) -> None:

@@ -1,7 +1,8 @@
-"""Count costs and savings. Record signals: repeated tool calls, high costs, full contexts."""
+"""Count costs and savings. Record signals, such as repeated tool calls, refusals, high costs."""
 
 from collections.abc import Mapping
 from itertools import chain, islice, takewhile
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -9,7 +10,14 @@ from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.turns import Compaction, Fullness, ModelCall, Savings
+from brainsurgeon.model.turns import (
+    SIGNATURE,
+    TOO_LONG,
+    Compaction,
+    Fullness,
+    ModelCall,
+    Savings,
+)
 from brainsurgeon.planning import calls
 from brainsurgeon.planning.cache import price_of
 from brainsurgeon.rewrite.inspect import Examination
@@ -18,11 +26,14 @@ from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
 
 REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
+REFUSED, TRUNCATED = "refused", "truncated"
+_WHY = {TOO_LONG: "it is too long", SIGNATURE: "a signature is invalid"}
 
 
 def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     _notice_repeats(settings, store, session, now)
     _notice_costs(settings, store, session, now)
+    _notice_answer(store, session, now)
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
@@ -72,6 +83,33 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
                 "ceiling_dollars": most, "entry_id": place,
                 "reason": f"this {kind} has cost ${dollars:,.2f}, its ceiling is ${most:,.2f}",
             }, None)  # fmt: skip
+
+
+def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
+    """Record a signal if the newest answer is a refusal or cut. A series of them is one signal."""
+    form = session.format
+    newest = calls.last_answers(parsed_lines(session.lines.backward(), form), form)
+    place, call = next(newest, ("", None))
+    if call is None or call.end == "complete":
+        return
+    signal, record = REFUSED if call.refusal else TRUNCATED, note_record(store, session)
+    before = store.events.last_signal(record.id, signal=signal)
+    alike = takewhile(lambda one: one[1].end == call.end, newest)
+    if before and before.facts["entry_id"] in {place, *(one for one, _ in alike)}:
+        return
+    facts: dict[str, Any] = {"signal": signal, "entry_id": place}
+    if refusal := call.refusal:
+        helps = "relieve --signatures" if refusal.why == SIGNATURE else "relieve"
+        counts = {"tokens": refusal.tokens, "limit_tokens": refusal.limit}
+        facts |= {name: count for name, count in counts.items() if count} | {
+            "why": refusal.why,
+            "reason": f"the provider refused the last prompt ({_WHY[refusal.why]}); "
+            f"`{helps}` makes the session usable",
+        }
+    else:
+        facts["reason"] = "the last answer was cut at its highest length"
+    with store.transaction():
+        store.events.add(now, "signal", record.id, facts, None)
 
 
 def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:

@@ -1,0 +1,391 @@
+"""Prompts that a provider refused: recognised in every wording, believed, relieved, reported.
+
+Most wordings are those that @earendil-works/pi-ai 1.6.0 quotes in `dist/utils/overflow.js`. The
+others are messages of vLLM, TGI, Fireworks, Cohere, Vertex AI, Amazon Bedrock and Claude Code.
+"""
+
+import json
+
+import pytest
+
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.refusals import refusal
+from brainsurgeon.model.text import iso
+from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, Refusal
+from brainsurgeon.operations.relieve import relieve
+from brainsurgeon.operations.sessions import context
+from brainsurgeon.operations.signals import find_signals
+from brainsurgeon.rewrite.budget import Wanted
+from building.claude import ClaudeConversation
+from building.processes import program_for
+from building.world import Conversation, dump
+
+# The message, the tokens that the provider counted (0: not stated), and the limit.
+TOO_LONG_PROMPTS = [
+    ("prompt is too long: 213462 tokens > 200000 maximum", 213_462, 200_000),
+    ("prompt is too long: 205,000 tokens > 200,000 maximum", 205_000, 200_000),
+    ("Prompt is too long", 0, None),
+    (("input length and `max_tokens` exceed context limit: 199211 + 20000 > 200000, decrease input"
+     " length or `max_tokens` and try again"), 199_211, 200_000),
+    ("Your input exceeds the context window of this model", 0, None),
+    ("context_length_exceeded", 0, None),
+    (("This model's maximum context length is 8192 tokens. However, your messages resulted in 9000"
+     " tokens."), 9000, 8192),
+    (("Requested token count exceeds the model's maximum context length of 131072 tokens. You"
+     " requested a total of 165000 tokens: 132500 tokens from the input messages."),
+     165_000, 131_072),
+    ("litellm.ContextWindowExceededError: Context Window exceeded for given call.", 0, None),
+    ("Input length (265330) exceeds model's maximum context length (262144).", 265_330, 262_144),
+    ("The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)",
+     1_196_265, 1_048_575),
+    (("Unable to submit request because the input token count is 1500000 but model only supports up"
+     " to 1048576."), 1_500_000, 1_048_576),
+    ("This model's maximum prompt length is 131072 but the request contains 537812 tokens",
+     537_812, 131_072),
+    ("Please reduce the length of the messages or completion", 0, None),
+    (("This endpoint's maximum context length is 131072 tokens. However, you requested about 140000"
+     " tokens (130000 of text input, 10000 in the output)."), 140_000, 131_072),
+    ("Input length 140000 exceeds the maximum allowed input length of 131072 tokens.",
+     140_000, 131_072),
+    ("The input (140000 tokens) is longer than the model's context length (131072 tokens).",
+     140_000, 131_072),
+    ("the request exceeds the available context size, try increasing it", 0, None),
+    ("request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
+     9000, 8192),
+    (('400 {"error":{"code":400,"message":"the request exceeds the available context size.",'
+     '"type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":8192}}'), 9000, 8192),
+    ("The number of tokens to keep from the initial prompt is greater than the context length.",
+     0, None),
+    (("Trying to keep the first 10269 tokens when context the overflows. However, the model is"
+     " loaded with context length of only 4096 tokens, which is not enough."), 10_269, 4096),
+    ("prompt token count of 128500 exceeds the limit of 128000", 128_500, 128_000),
+    ('github-copilot API error (413): {"message":"failed to parse request","code":""}', 0, None),
+    ("invalid params, context window exceeds limit (2013)", 0, None),
+    ("Your request exceeded model token limit: 262144 (requested: 270000)", 270_000, 262_144),
+    ("Prompt has 140000 tokens, but the configured context size is 131072 tokens",
+     140_000, 131_072),
+    ("413 status code (no body)", 0, None),
+    (("Prompt contains 140000 tokens and 0 draft tokens, too large for model with 131072 maximum"
+     " context length"), 140_000, 131_072),
+    ('{"code":"1261","message":"Prompt too long"}', 0, None),
+    ('{"code":"1261","message":"Prompt exceeds max length"}', 0, None),
+    ("model_context_window_exceeded", 0, None),
+    ("400 Range of input length should be [1, 129024]", 0, 129_024),
+    ("prompt too long; exceeded max context length by 1234 tokens", 0, None),
+    ("Input is too long for requested model.", 0, None),
+    ("Input Tokens Exceeded: Number of input tokens exceeds maximum length.", 0, None),
+    (("You passed 8193 input tokens and requested 1000 output tokens. However, the model's context"
+     " length is only 8192 tokens, resulting in a maximum input length of 7192 tokens."),
+     8193, 8192),
+    ("The prompt is too long: 140000, model maximum context length: 131071", 140_000, 131_071),
+    ("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000.",
+     5000, 4081),
+    ("`inputs` must have less than 1024 tokens. Given: 1240", 1240, 1024),
+    ("token limit exceeded", 0, None),
+    ("Context overflow: prompt too large for the model.", 0, None),
+    ("API Error: The model has reached its context window limit.", 0, None),
+    ('413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}',
+     0, None),
+    (("Request too large (max 32MB). Double press esc to go back and try with a smaller file."
+     " request_too_large: 413 Request exceeds the maximum size"), 0, None),
+    ("API Error: 413 Request Entity Too Large", 0, None),
+]  # fmt: skip
+
+# Time heals these, or a setting; or the request had other faults.
+OTHER_ERRORS = [
+    "ThrottlingException: Too many tokens, please wait before trying again.",
+    "Throttling error: Too many tokens, please wait before trying again.",
+    "Service unavailable: too many tokens",
+    "429 Too many tokens",
+    "too many requests, and too many tokens",
+    "Too many tokens per day",
+    "Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.",
+    "This request would exceed your organization's rate limit of 40,000 input tokens per minute",
+    "max_tokens: 64000 > 32000, which is the maximum allowed number of output tokens",
+    "API Error: Claude's response exceeded the 32000 output token maximum.",
+    "400 status code (no body)",
+    "500 the gateway got 413 from its provider",
+    "overloaded_error",
+    "Request was aborted.",
+    "",
+]
+
+
+def refused_conversation(*errors, turns=20, provider="p"):
+    """Return a conversation whose last prompt was answered with these errors."""
+    talk = Conversation()
+    for number in range(turns):
+        talk.turn(f"{number:04}" + "x" * 2996)
+    for error in errors:
+        talk.user("and now?")
+        talk.assistant([], stop="error")
+        talk.lines[-1]["message"] |= {"errorMessage": error, "provider": provider}
+    return talk
+
+
+def claude_conversation(error, details=None):
+    talk = ClaudeConversation()
+    for _ in range(20):
+        talk.turn("x" * 3000)
+    talk.user("and now?")
+    text = {"type": "text", "text": error}
+    more = {} if details is None else {"errorDetails": details}
+    message = {"model": "<synthetic>"}
+    talk.assistant(text, isApiErrorMessage=True, message=message, stop="stop_sequence", **more)
+    return talk
+
+
+def relieved(world, to=None, **keys):
+    return relieve(world.settings(**keys), world.store, "s", Wanted(to), clock=world.clock)
+
+
+def fullness(world, **keys):
+    return context(world.settings(**keys), world.store, "s", world.clock()).full
+
+
+@pytest.mark.parametrize(("error", "tokens", "limit"), TOO_LONG_PROMPTS)
+def test_refused_prompt_is_relieved_whatever_the_wording(world, clock, error, tokens, limit):
+    """The count and the limit are those of the provider, and at most half of the prompt stays."""
+    assert refusal(error) == Refusal(TOO_LONG, tokens, limit)
+    path = world.put("s.jsonl", refused_conversation(error).bytes())
+    before = path.read_bytes()
+    relief = relieved(world)
+
+    assert relief.fits
+    assert relief.values > 0
+    assert relief.before.refused
+    assert len(path.read_bytes()) < 0.7 * len(before)
+    if tokens:
+        assert relief.before.load == pytest.approx(tokens, rel=0.01)
+    if limit:
+        assert relief.before.window == min(limit, tokens or limit)
+    assert relief.after.load <= relief.before.window / 2
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("error", OTHER_ERRORS)
+def test_other_errors_are_no_refusal(world, clock, error):
+    """A limit of a rate or a busy server says nothing about the size: no scan extracts for it."""
+    world.put("s.jsonl", refused_conversation(error).bytes())
+    full = fullness(world)
+
+    assert refusal(error) is None
+    assert not full.refused
+    assert full.pressure < 0.2
+    scanned = world.scan(budget={"enabled": True, "max_step": 6}, keep_recent=1000)
+    assert scanned.values_extracted == 0
+
+
+def test_cerebras_refuses_a_prompt_without_a_body():
+    """Its status 400 without a body means that the prompt is too long; others mean more by it."""
+    for error in ("400 status code (no body)", "400 (no body)", "413 (no body)"):
+        assert refusal(error, "cerebras") == Refusal(TOO_LONG)
+    [_, entry] = refused_conversation("400 (no body)", turns=0, provider="cerebras").lines[-2:]
+    assert FORMATS["openclaw"].call(entry).refusal == Refusal(TOO_LONG)
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["messages.1.content.0: Invalid `signature` in `thinking` block",
+     "The block is bound to a different conversation"],
+)  # fmt: skip
+def test_refused_signature_is_told_from_a_prompt_that_is_too_long(error):
+    """It says nothing about the size."""
+    assert refusal(error) == Refusal(SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    ("shown", "details", "tokens"),
+    [
+        ("Prompt is too long", "400 prompt is too long: 213462 tokens > 200000 maximum", 213_462),
+        ("Prompt is too long", None, 0),
+        ("API Error: 413 {}", None, 0),
+        ("Request too large (max 32MB). Try with a smaller file.", "request_too_large: 413 x", 0),
+        (("API Error: 400 The input (140000 tokens) is longer than the model's context length "
+         "(131072 tokens)."), None, 140_000),
+    ],
+)  # fmt: skip
+def test_claude_code_refusals_are_relieved(world, clock, shown, details, tokens):
+    """Claude Code shows the message, or a text of its own and the message in `errorDetails`."""
+    world.put("s.jsonl", claude_conversation(shown, details).bytes())
+    relief = relieved(world)
+
+    assert relief.before.refused
+    assert not tokens or relief.before.load == pytest.approx(tokens, rel=0.01)
+    assert relief.fits
+    assert relief.values > 0
+
+
+def test_generic_refusal_is_relieved(world, clock):
+    """An `error` of an answer, or of an entry of its own, is read as the provider's message."""
+    form = FORMATS["generic"]
+    error = {"message": "Prompt has 9000 tokens, but the configured context size is 8192 tokens"}
+    message = {"role": "assistant", "content": [], "error": error}
+
+    expected = Refusal(TOO_LONG, 9000, 8192)
+    assert form.call({"type": "message", "message": message}).refusal == expected
+    assert form.call({"type": "error", "error": error["message"]}).refusal == expected
+    assert form.call({"type": "tool_result", "output": "x", "error": error}) is None
+
+
+@pytest.mark.parametrize("later", ["429 rate limit", "Request was aborted."])
+def test_failed_call_does_not_hide_the_refusal_before_it(world, clock, later):
+    """The refusal stands until an answer comes, or a compaction."""
+    talk = refused_conversation("context_length_exceeded", later)
+    world.put("s.jsonl", talk.bytes())
+    assert fullness(world).refused
+    talk.user()
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    assert not fullness(world).refused
+    talk = refused_conversation("context_length_exceeded")
+    talk.entry("compaction", summary="so far", firstKeptEntryId=talk.lines[-3]["id"])
+    world.put("s.jsonl", talk.bytes())
+    assert not fullness(world).refused
+
+
+def test_refusal_is_believed_before_any_estimate(world, clock):
+    """A session that seems to fill 1 % of its window becomes smaller at each new refusal.
+
+    When nothing is left to take, the answer is that it does not fit.
+    """
+    talk = refused_conversation("Please reduce the length of the messages")
+    keys = {"windows": {"*": 2_000_000}, "keep_recent": 0}
+    path = world.put("s.jsonl", talk.bytes())
+    loads = []
+    for _ in range(12):
+        relief = relieved(world, **keys)
+        loads.append(relief.after.load)
+        if not relief.fits:
+            break
+        assert relief.after.load <= 0.75 * relief.before.load
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        clock.now += 60
+        [prompt, error] = refused_conversation("too many tokens", turns=0).lines[-2:]
+        prompt |= {"parentId": lines[-1]["id"], "id": f"p{len(lines)}"}
+        error |= {"parentId": prompt["id"], "id": f"e{len(lines)}", "timestamp": iso(clock.now)}
+        world.put("s.jsonl", b"".join(map(dump, (*lines, prompt, error))))
+
+    assert not relief.fits
+    assert len(loads) > 2
+
+
+def test_stated_limit_counts_although_the_usual_window_is_smaller(world, clock):
+    """A window of a million tokens is not taken for one of 200,000; a configured one holds."""
+    error = "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)"
+    world.put("s.jsonl", refused_conversation(error).bytes())
+
+    assert fullness(world).window == 1_048_575
+    assert fullness(world, windows={"*": 500_000}).window == 500_000
+
+
+def test_goal_above_the_refused_prompt_is_no_goal(world, clock):
+    """`--to` cannot declare that a refused prompt fits."""
+    error = "Please reduce the length of the messages"
+    world.put("s.jsonl", refused_conversation(error).bytes())
+    relief = relieved(world, to=500_000)
+
+    assert relief.fits
+    assert relief.after.load <= relief.before.load / 2
+
+
+def test_second_relief_says_that_the_prompt_became_smaller(world):
+    """If there is nothing more to do, the answer is not that it simply fits."""
+    cli = program_for(world)
+    world.put("s.jsonl", refused_conversation("context_length_exceeded").bytes())
+    for _ in range(2):
+        assert "it fits" in cli("relieve", "main/s").stdout.decode()
+    printed = cli("relieve", "main/s").stdout.decode()
+
+    assert "it is smaller than the refused prompt already" in printed
+    assert "refused    the newest answer is a refusal" in cli("sessions", "main/s").stdout.decode()
+
+
+def test_halves_are_dropped_until_the_session_fits(world, clock):
+    """One command drops half of the messages, and half of the others if that is not enough."""
+    talk = Conversation()
+    for number in range(40):
+        talk.user(f"{number} " + "q" * 2000)
+        talk.assistant(f"{number} " + "a" * 2000)
+    talk.user("and now?")
+    talk.assistant([], stop="error")
+    error = "Prompt has 100000 tokens, but the configured context size is 40000 tokens"
+    talk.lines[-1]["message"]["errorMessage"] = error
+    world.put("s.jsonl", talk.bytes())
+    relief = relieved(world)
+
+    assert relief.fits
+    assert relief.after.step == 7
+    assert relief.after.load == pytest.approx(25_000, rel=0.2)
+
+
+def test_provider_that_cuts_a_prompt_refuses_it(world, clock):
+    """A prompt that fills the window without an answer counts as refused."""
+    talk = refused_conversation()
+    talk.user()
+    usage = {"input": 9000, "cacheRead": 23_700, "cacheWrite": 0, "output": 0}
+    talk.assistant([], stop="length", usage=usage)
+    talk.lines[-1]["message"]["usage"] = usage
+    world.put("s.jsonl", talk.bytes())
+
+    assert fullness(world, windows={"*": 32_768}).refused
+    assert not fullness(world, windows={"*": 131_072}).refused
+
+
+def signals(world):
+    return [event.facts for event in world.store.events.after(0, kinds=["signal"])]
+
+
+@pytest.mark.parametrize("by_scan", [False, True])
+def test_refusal_is_one_signal_while_it_lasts(world, clock, by_scan):
+    """Without a budget, too. After an answer, the next refusal is a new signal."""
+
+    def look(talk):
+        path = world.put("s.jsonl", talk.bytes(), age=3600 if by_scan else 0)
+        if by_scan:
+            world.scan(keep_recent=1000)
+        else:
+            find_signals(world.settings(), world.store, str(path), clock())
+        return signals(world)
+
+    error = "prompt is too long: 213462 tokens > 200000 maximum"
+    [facts] = look(refused_conversation(error))
+    assert (facts["signal"], facts["why"]) == ("refused", "too long")
+    assert (facts["tokens"], facts["limit_tokens"]) == (213_462, 200_000)
+    assert "`relieve`" in facts["reason"]
+    assert look(refused_conversation(error, "429 rate limit", "too many tokens")) == [facts]
+    talk = refused_conversation(error)
+    talk.user()
+    talk.assistant()
+    talk.user()
+    assert look(talk) == [facts]
+    talk.assistant([], stop="error")
+    talk.lines[-1]["message"]["errorMessage"] = "The block is bound to a different conversation"
+    [_, second] = look(talk)
+    assert second["why"] == "signature"
+    assert "`relieve --signatures`" in second["reason"]
+
+
+@pytest.mark.parametrize("kind", [Conversation, ClaudeConversation])
+def test_truncated_answer_is_one_signal(world, clock, kind):
+    """An answer that was cut at its highest length; Claude Code adds an error of its own to it."""
+    talk = kind()
+    talk.user()
+    if kind is Conversation:
+        talk.assistant("so", stop="length")
+    else:
+        talk.assistant({"type": "text", "text": "so"}, stop="max_tokens")
+        text = "API Error: Claude's response exceeded the 32000 output token maximum."
+        error = {"type": "text", "text": text}
+        talk.assistant(error, isApiErrorMessage=True, message={"model": "<synthetic>"})
+    world.put("s.jsonl", talk.bytes())
+    world.scan()
+    talk.user()
+    [facts] = signals(world)
+
+    assert facts["signal"] == "truncated"
+    assert "so" not in facts["entry_id"]
+    world.put("s.jsonl", talk.bytes())
+    find_signals(world.settings(), world.store, str(world.directory / "s.jsonl"), clock())
+    assert signals(world) == [facts]
