@@ -506,6 +506,15 @@ class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
     problem: str | None
 
 
+class Expiring(Struct, frozen=True):
+    """Values that expire soon although a session may still need them, by the reason for it."""
+
+    reason: str  # MISSING or SILENT of `planning.retention`
+    values: int
+    expires_at: float  # of the first value
+    is_short: bool  # the user set a term below `planning.retention.NOTICE`
+
+
 class Leaving(Struct, frozen=True):
     values: int  # that expire soon
     expires_at: float  # of the first value

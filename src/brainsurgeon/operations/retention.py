@@ -16,7 +16,7 @@ from brainsurgeon.hosts import processes
 from brainsurgeon.lookup.sessions import REPLACED, root_identity
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Held, SessionRecord
-from brainsurgeon.model.reports import RetentionReport
+from brainsurgeon.model.reports import Expiring, RetentionReport
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
@@ -51,6 +51,22 @@ def retention(
     except StoppedError:
         report.stopped = True
     return report
+
+
+def expiring(
+    settings: Settings, store: Store, now: float, within: float = decide.NOTICE
+) -> list[Expiring]:
+    """Return the values that will expire within so many seconds, by reason. Writes nothing.
+
+    Values without any placeholder, which expire because their originals are back, are not listed.
+    """
+    term = settings.retention_standing
+    held_back = (store.facts.get("retention") or {}).get("held_back", {})
+    missing = term is not None and store.expiry.missing(now + within - term, held_back)
+    if term is None or not missing:
+        return []
+    values, first = missing
+    return [Expiring(decide.MISSING, values, first + term, is_short=term < decide.NOTICE)]
 
 
 def _is_behind_link(record: SessionRecord) -> bool:

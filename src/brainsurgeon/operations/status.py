@@ -16,9 +16,9 @@ from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStat
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import counted, iso, lasting
 from brainsurgeon.operations.init import unused_homes
+from brainsurgeon.operations.retention import expiring
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.planning.calls import costs_of
-from brainsurgeon.planning.retention import NOTICE
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
@@ -82,10 +82,9 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         event for event in logged
         if event.kind == "failure" or event.facts.get("action") == "relieve"
     ]  # fmt: skip
-    expiring_soon, limit = None, settings.retention_standing
-    if limit is not None:
-        missing = store.expiry.missing(now + NOTICE - limit, held_back)
-        expiring_soon = missing and Leaving(missing[0], missing[1] + limit)
+    expiring_soon = None
+    for group in expiring(settings, store, now):
+        expiring_soon = Leaving(group.values, group.expires_at)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
     return reports.Status(
         settings.enabled,
