@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 . deploy/setup.sh
 set_up
 if [ "${1:-}" = --list ]; then
-    exec .venv/bin/python -m pytest -q -m long --list-proofs
+    exec .venv/bin/python -E -m pytest -q -m long --list-proofs
 fi
-exec .venv/bin/python -m pytest -n "${TEST_WORKERS:-auto}" --dist worksteal -m long "$@"
+exec .venv/bin/python -E -m pytest -n "${TEST_WORKERS:-auto}" --dist worksteal -m long "$@"

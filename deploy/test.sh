@@ -4,8 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh
 set_up
-# With it, each of several hundred Python processes would compile the program.
-unset PYTHONDONTWRITEBYTECODE
 # Many tests mostly wait: for a session to become idle, for a process to end.
 workers=${TEST_WORKERS:-$(($(getconf _NPROCESSORS_ONLN) + 2))}
-exec .venv/bin/python -m pytest -n "$workers" --dist worksteal "$@"
+# Without variables such as PYTHONPATH, here by -E and in other processes by tests/conftest.py.
+exec .venv/bin/python -E -m pytest -n "$workers" --dist worksteal "$@"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from brainsurgeon.sessions import exchange, retire
-from building import unsynced
+from building import machine, unsynced
 from building.claw import VERSIONS, Claw
 from building.processes import OtherProcess
 from building.world import NOBODY, Conversation, World
@@ -23,6 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("any machine")  # a busy machine is slow
 
+LONGEST_PROOF = 2 * 60 * 60  # seconds
 ALLOWED_SKIPS = Path(__file__).parent / "allowed_skips.txt"
 
 
@@ -58,9 +59,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_itemcollected(item):
-    """Attach to each long proof what it proves, so that reports from all workers have it."""
+    """Attach to each long proof what it proves, so that reports from all workers have it.
+
+    A long proof may take longer than any test that has no limit of its own.
+    """
     for mark in item.iter_markers("long"):
         item.user_properties.append(("proves", ", ".join(mark.kwargs["proves"])))
+        item.add_marker(pytest.mark.timeout(LONGEST_PROOF))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -113,19 +118,13 @@ def pytest_sessionfinish(session):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+machine.set_up()
 sys.addaudithook(guard)
 unsynced.install()
-
-# Variables that move the homes of agents.
-HOMES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR")
 
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path, monkeypatch):
-    """Set a home for each test, and remove the program's variables from the environment."""
-    for name in list(os.environ):
-        if name.startswith(("BRAINSURGEON_", "OPENCLAW_", "XDG_")) or name in HOMES:
-            monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

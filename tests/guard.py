@@ -1,15 +1,24 @@
 """An audit hook that keeps tests out of the real home directory."""
 
 import os
-import pwd
+import sys
+import tempfile
 
-_REAL_HOME = pwd.getpwuid(os.getuid()).pw_dir
+from building import machine
+from building.world import TOP
+
 FORBIDDEN = tuple(
-    os.path.join(_REAL_HOME, place)
+    os.path.join(home, place)
+    for home in machine.real_homes()
     for place in (
         ".openclaw", ".clawdbot", ".pi", ".claude", ".codex",
         ".local/state/brainsurgeon", ".config/brainsurgeon",
     )
+)  # fmt: skip
+# An agent may keep checkouts and temporary files in its own home.
+ALLOWED = tuple(
+    f"{place}/" for place in (str(TOP), sys.prefix, sys.base_prefix, tempfile.gettempdir())
+    if place.startswith(FORBIDDEN)
 )  # fmt: skip
 
 
@@ -23,5 +32,5 @@ def guard(event, arguments):
         path = arguments[0]
         if isinstance(path, bytes):
             path = os.fsdecode(path)
-        if isinstance(path, str) and path.startswith(FORBIDDEN):
+        if isinstance(path, str) and path.startswith(FORBIDDEN) and not path.startswith(ALLOWED):
             raise TouchedTheRealHomeError(path)

@@ -38,6 +38,7 @@ from building.processes import (
     write_idle_session,
 )
 from building.world import Conversation, append, dump, file_states, put_session, write_session
+from proofs.power.tracing import strace_problem
 
 HOURLY = {"scan_interval_seconds": 3600}
 EACH_SECOND = {"scan_interval_seconds": 1}
@@ -591,7 +592,7 @@ def test_repeated_signals_end_the_daemon_like_one(world, start_daemon):
 
 
 # Only the kernel can tell what was opened; the gate has strace, a newcomer need not.
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.skipif(strace_problem() is not None, reason=str(strace_problem()))
 def test_scans_do_not_open_unchanged_sessions(world, start_daemon):
     """Scans over 2,000 unchanged sessions open none of them, only one that changes later."""
     conversation = Conversation()

@@ -6,9 +6,24 @@ import os
 import select
 import shutil
 import subprocess
+from functools import cache
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 120.0
+
+
+@cache
+def chromium():
+    """Return the command of a Chromium that starts, or None; Ubuntu has one that does not."""
+    for name in ("chromium", "chromium-browser"):
+        command = shutil.which(name)
+        if (
+            command
+            and not subprocess.run(
+                [command, "--version"], capture_output=True, timeout=PATIENCE, check=False
+            ).returncode
+        ):
+            return command
+    return None
 
 
 class Browser:
@@ -24,7 +39,7 @@ class Browser:
             os.dup2(spare[1], 4)
 
         self._process = subprocess.Popen(
-            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-dev-shm-usage", "--remote-debugging-pipe", f"--user-data-dir={profile}",
              "about:blank"],
             preexec_fn=place_pipes, pass_fds=(3, 4),  # noqa: PLW1509  it only moves two descriptors

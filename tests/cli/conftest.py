@@ -2,12 +2,13 @@
 
 import os
 import pty
+import select
 import subprocess
 import termios
 
 import pytest
 
-from building.processes import PROGRAM, program_for
+from building.processes import PROGRAM, TIMEOUT, NoAnswerError, program_for
 
 
 @pytest.fixture
@@ -24,6 +25,12 @@ def entry_id(world, conversation):
 
     assert world.scan().values_extracted == 1
     return ident
+
+
+def _read(terminal):
+    if not select.select([terminal], [], [], TIMEOUT)[0]:
+        raise NoAnswerError
+    return os.read(terminal, 65536)
 
 
 @pytest.fixture
@@ -47,11 +54,14 @@ def run_on_terminal():
         os.write(ours, typed.encode())
         output = b""
         try:
-            while chunk := os.read(ours, 65536):
+            while chunk := _read(ours):
                 output += chunk
                 watch(output)
         except OSError:  # EIO: no process has the other end open any more
             pass
+        except BaseException:
+            process.kill()
+            raise
         os.close(ours)
         assert process.wait() == code
         return output.decode()

@@ -58,7 +58,7 @@ class Newcomer:
     """A home with sessions of two agents, the agents' commands, and nothing of brainsurgeon."""
 
     def __init__(self, home, tools):
-        self.home, self.tools, self.path = home, tools, f"{tools}:/usr/bin:/bin"
+        self.home, self.tools, self.path = home, tools, f"{tools}:{os.environ['PATH']}"
         self.config = home / ".config/brainsurgeon/config.toml"
         self.unit = home / ".config/systemd/user/brainsurgeon.service"
         self.page = home / ".local/share/man/man1/brainsurgeon.1"

@@ -22,6 +22,7 @@ from brainsurgeon.config.settings import (
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.rules import Rule
 from brainsurgeon.model.sessions import Root
+from building.machine import SYSTEM_CONFIG
 from building.world import TOP
 
 EXAMPLE = TOP / "config.toml.example"
@@ -576,9 +577,10 @@ def test_a_problem_of_an_alias_names_the_alias(problems):
 
 
 def test_the_configuration_is_read_from_the_first_place(tmp_path, own_home, monkeypatch):
-    """--config comes before $BRAINSURGEON_CONFIG, then $XDG_CONFIG_HOME, then the home."""
+    """--config comes before $BRAINSURGEON_CONFIG, then $XDG_CONFIG_HOME, the home, and /etc."""
+    assert SYSTEM_CONFIG == "/etc/brainsurgeon/config.toml"
     places = {}
-    for rank, directory in enumerate(("given", "named", "xdg", "home"), 1):
+    for rank, directory in enumerate(("given", "named", "xdg", "home", "machine"), 1):
         path = {
             "xdg": tmp_path / "xdg" / "brainsurgeon" / "config.toml",
             "home": own_home / ".config" / "brainsurgeon" / "config.toml",
@@ -587,8 +589,11 @@ def test_the_configuration_is_read_from_the_first_place(tmp_path, own_home, monk
         path.write_text(f"keep_recent = {rank}")
         places[directory] = str(path)
 
+    monkeypatch.setattr(loading, "SYSTEM_CONFIG", places["machine"])
     assert load()[0].keep_recent == 4
     assert config_path(None) == places["home"]
+    os.unlink(places["home"])
+    assert load()[0].keep_recent == 5
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     assert load()[0].keep_recent == 3
     monkeypatch.setenv("BRAINSURGEON_CONFIG", places["named"])

@@ -1,13 +1,14 @@
 """Node.js and the published packages of the agents, cached outside the project by release.
 
-Run this file to install the packages of the short tests (`--all`: of the long tests too).
+To install the packages of the short tests (`--all`: of the long tests too), run in `tests`:
+
+    python -m proofs.agent_packages [--all]
 """
 
 import fcntl
 import functools
 import os
 import platform
-import pwd
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+
+from building import machine
 
 PI = ("pi-0.73.1", ("@mariozechner/pi-coding-agent@0.73.1", "@mariozechner/pi-ai@0.73.1"))
 OPENCLAW = ("openclaw-2026.7.35", ("openclaw@2026.7.35",))
@@ -38,15 +41,9 @@ TIMEOUTS = {  # seconds
     **dict.fromkeys(CLAUDE_CODES.values(), 300), CODEX: 300,
 }  # fmt: skip
 
-# Read at import: each test gets its own home and environment later.
-_HOME = pwd.getpwuid(os.getuid()).pw_dir
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or f"{_HOME}/.cache") / "brainsurgeon-tests"
+_HOME = machine.real_homes()[0]
+CACHE = Path(machine.outside().get("XDG_CACHE_HOME") or f"{_HOME}/.cache") / "brainsurgeon-tests"
 _PATH = os.environ.get("PATH", os.defpath)
-_PROXIES = {
-    name: value for name, value in os.environ.items()
-    if name.lower() in ("http_proxy", "https_proxy", "no_proxy", "npm_config_registry",
-                        "node_extra_ca_certs", "npm_config_userconfig", "npm_config_cafile")
-}  # fmt: skip
 
 
 def node():
@@ -118,7 +115,7 @@ def _npm(words, directory, timeout):
         process = subprocess.run(
             list(map(str, words)), capture_output=True, timeout=timeout, check=False,
             cwd=directory, stdin=subprocess.DEVNULL,
-            env={"HOME": _HOME, "PATH": f"{node() / 'bin'}:{_PATH}", **_PROXIES},
+            env={"HOME": _HOME, "PATH": f"{node() / 'bin'}:{_PATH}", **machine.network()},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"not within {timeout} seconds"

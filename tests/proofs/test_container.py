@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from building import machine
 from building.world import TOP
 
 BESIDE = Path(sys.executable).parent
@@ -20,7 +21,7 @@ COMPOSE = TOP / "deploy" / "compose.yaml"
 # Directories of this machine that stand in for a base image.
 BORROWED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/dev", sys.base_prefix)
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
-PIP = Path(os.path.expanduser("~")) / ".config" / "pip" / "pip.conf"
+PIP = Path(machine.real_homes()[0]) / ".config" / "pip" / "pip.conf"
 UID = 12345
 
 
@@ -112,14 +113,10 @@ class Image:
             f" exec chroot --userspec={uid}:{uid} --groups= {self.root}"
             f" /bin/sh -c {shlex.quote(f'cd {self.workdir}; {command}')}"
         )
-        inherited = {
-            key: value for key, value in os.environ.items()
-            if key.lower().endswith("_proxy") or key.startswith("PIP_")
-        }  # fmt: skip
         return subprocess.run(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", script], text=True,
             capture_output=True, check=False, timeout=600, stdin=subprocess.DEVNULL,
-            env={**inherited, **self.environment, **dict(arguments)},
+            env={**machine.network(), **self.environment, **dict(arguments)},
         )  # fmt: skip
 
     def copy(self, words, stages):

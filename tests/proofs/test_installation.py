@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from building import machine
 from building.world import TOP, Conversation
 
 OPERATIONS = (TOP / "deploy" / "docs" / "operations.md").read_text()
@@ -24,12 +24,6 @@ PAGES = {
 NEEDED = (
     "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
 )  # fmt: skip
-REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
-# How this machine reaches packages; everything else of the environment stays outside.
-PASSED_ON = {
-    name: value for name, value in os.environ.items()
-    if name.startswith("PIP_") or name.lower() in ("http_proxy", "https_proxy", "no_proxy")
-}  # fmt: skip
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
 # What the first block says to put into the profile.
 IN_PATH = 'export PATH="$HOME/.local/bin:$PATH"\n'
@@ -66,9 +60,9 @@ class Account:
             self._tool(tool, RECORDED)
         self._tool("python3", f'#!/bin/sh\nexec {shlex.quote(sys._base_executable)} "$@"\n')
         self.bare = {"HOME": str(self.home), "PATH": f"{self.tools}:/usr/bin:/bin"}
-        config = REAL_HOME / ".config" / "pip" / "pip.conf"
+        config = Path(machine.real_homes()[0]) / ".config" / "pip" / "pip.conf"
         more = {"PIP_CONFIG_FILE": str(config)} if config.exists() else {}
-        self.environment = {**self.bare, **PASSED_ON, **more}
+        self.environment = {**self.bare, **machine.network(), **more}
 
     def _tool(self, name, text):
         path = self.tools / name

@@ -346,7 +346,7 @@ def test_commands_of_page_skill_and_example_work_as_written(tmp_path):
         (place / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
         del claude.environment["BRAINSURGEON_CONFIG"], claude.environment["CLAUDE_CONFIG_DIR"]
         (claude.home / ".claude.json").symlink_to(claude.config / ".claude.json")
-        claude.environment["PATH"] = f"{place}:{tools}:{os.defpath}"
+        claude.environment["PATH"] = f"{place}:{tools}:{os.environ['PATH']}"
         for number in range(4):
             claude.turn([printing(f"turn {number}")])
         wait("it is quiet", lambda: time.time() - claude.path.stat().st_mtime > 31)

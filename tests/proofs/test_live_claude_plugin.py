@@ -38,7 +38,7 @@ def test_init_hooks_installs_the_plugin_and_undo_removes_it(tmp_path, release):
         (tools / "claude").write_text(f'#!/bin/sh\nexec {" ".join(claude.words)} "$@"\n')
         (tools / "claude").chmod(0o755)
         (tools / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
-        claude.environment["PATH"] = f"{tools}:{os.defpath}"
+        claude.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
         config = tmp_path / "config.toml"
         config.write_text(
             f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nkeep_recent = 1\n'

@@ -50,7 +50,7 @@ def started(world):
     """Yield a function that starts a process with this world's configuration."""
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "BRAINSURGEON_CONFIG": str(world.base / "config.toml"),
     }
     with ExitStack() as stack:

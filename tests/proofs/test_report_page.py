@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.operations.report import report
 from brainsurgeon.render.report import report as render
-from building.browser import CHROMIUM, Browser
+from building.browser import Browser, chromium
 from building.world import SAMPLES, Conversation
 
 # A directory for screenshots, if set.
@@ -62,10 +62,11 @@ def page(world):
 
 
 # Only a browser shows how a page looks; its content is tested without one.
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.long(proves=["render", "operations"])
 def test_report_page_is_readable_and_runs_no_script(page, tmp_path):
     """In both color schemes, from 320 pixels on, the page is legible; it loads and runs nothing."""
+    if chromium() is None:
+        pytest.skip("no Chromium on this machine")
     browser = Browser(tmp_path / "profile")
 
     def count(selector):

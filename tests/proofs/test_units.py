@@ -20,6 +20,7 @@ from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.schedule import cron_trigger
 from building.processes import DaemonProcess, is_extracted, write_idle_session
 from building.world import TOP
+from proofs.power.tracing import strace_problem
 
 SYSTEMD = TOP / "systemd"
 UNITS = {
@@ -44,7 +45,7 @@ with_systemd = pytest.mark.skipif(
     not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed"
 )
 # Only a trace tells which calls are made; the gate has strace, a newcomer need not.
-with_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+with_strace = pytest.mark.skipif(strace_problem() is not None, reason=str(strace_problem()))
 
 
 class Unit(dict):

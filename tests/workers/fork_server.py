@@ -21,7 +21,7 @@ import brainsurgeon
 import brainsurgeon.cli.commands
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from building import unsynced
+from building import machine, unsynced
 from building.imports import import_everything
 
 LONGEST = 1 << 20
@@ -29,6 +29,7 @@ LONGEST = 1 << 20
 
 def prepare():
     unsynced.install()
+    machine.hide_configuration()
     import_everything()
     typer.main.get_command(brainsurgeon.cli.commands.application())
 

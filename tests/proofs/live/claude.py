@@ -60,7 +60,7 @@ class ClaudeCode:
         self.environment = {
             "HOME": str(self.home),
             "CLAUDE_CONFIG_DIR": str(self.config),
-            "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SHELL": "/bin/bash",
             "TMPDIR": str(self.base / "tmp"),
             "CLAUDE_CODE_TMPDIR": str(self.base / "tmp"),
@@ -73,7 +73,7 @@ class ClaudeCode:
             "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
             "NO_COLOR": "1",
             **({"ANTHROPIC_MODEL": named} if named else {}),
-            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+            "LANG": os.environ["LANG"],
         }
 
     @property

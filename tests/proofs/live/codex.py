@@ -46,9 +46,10 @@ class Codex:
         (self.config / "config.toml").write_text(CONFIGURATION.format(port=model.port))
         self.environment = {
             "HOME": str(self.home), "TMPDIR": str(base / "tmp"), "LOOPBACK_KEY": "none",
-            "PATH": f"{Path(sys.executable).parent}:{os.defpath}", "NO_COLOR": "1", "CI": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "NO_COLOR": "1", "CI": "1",
             "SHELL": "/bin/bash",
-            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+            "LANG": os.environ["LANG"],
         }  # fmt: skip
 
     @property

@@ -53,7 +53,13 @@ class OpenClaw:
         }))  # fmt: skip
         self.environment = {
             "HOME": str(self.base / "claw"),
-            "PATH": f"{Path(sys.executable).parent}:{Path(self.program[0]).parent}:{os.defpath}",
+            "PATH": ":".join(
+                (
+                    str(Path(sys.executable).parent),
+                    str(Path(self.program[0]).parent),
+                    os.environ["PATH"],
+                )
+            ),
             "OPENCLAW_HOME": str(self.base / "claw"),
             "OPENCLAW_STATE_DIR": str(self.state),
             "OPENCLAW_CONFIG_PATH": str(self.state / "openclaw.json"),
@@ -64,7 +70,7 @@ class OpenClaw:
             "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
             "NO_COLOR": "1",
             "CI": "1",
-            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+            "LANG": os.environ["LANG"],
         }
 
     def open(self):

@@ -62,11 +62,14 @@ class Pi:
         )
         self.environment = {
             "HOME": str(self.home),
-            "PATH": f"{Path(sys.executable).parent}:{Path(self.program[0]).parent}:{os.defpath}",
+            "PATH": ":".join((
+                str(Path(sys.executable).parent), str(Path(self.program[0]).parent),
+                os.environ["PATH"],
+            )),
             "PI_CODING_AGENT_DIR": str(agent), "PI_OFFLINE": "1", "PI_TELEMETRY": "0",
             "PI_SKIP_VERSION_CHECK": "1", "NO_COLOR": "1", "CI": "1",
             "BRAINSURGEON_CONFIG": str(self.base / "config.toml"),
-            **{name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ},
+            "LANG": os.environ["LANG"],
         }  # fmt: skip
 
     def command(self, *options):

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 CALLS = (
@@ -27,6 +28,7 @@ _FILE = re.compile(r"^(?P<number>\d+)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
 _DIRECTORY = re.compile(r"^(?P<number>AT_FDCWD)<(?P<path>(?:\\x[0-9a-f]{2})*)>")
 
 
+@cache
 def strace_problem():
     """Return why strace cannot be used here, or None if it can."""
     if shutil.which("strace") is None:
