@@ -23,7 +23,7 @@ WORKERS = TESTS / "workers"
 # Seconds to wait for another process.
 TIMEOUT = 60.0
 ROOT = os.geteuid() == 0
-PROGRAM = (sys.executable, "-m", "brainsurgeon")
+PROGRAM = (sys.executable, str(WORKERS / "program.py"))
 # Restores the interrupt signal, which a shell ignores in background jobs.
 INTERRUPTIBLE = ("env", "--default-signal=INT")
 
