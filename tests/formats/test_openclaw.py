@@ -1,12 +1,13 @@
 """OpenClaw's and pi's entries: extractable parts, signatures, dead entries and closed turns."""
 
+import base64
 import itertools
 import json
 
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import Thoughts, covers_request
+from brainsurgeon.formats.base import DAMAGED, HOLLOW, Thoughts, covers_request, is_damaged
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
 from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
@@ -178,8 +179,10 @@ def thoughts_of(block, **message):
 )
 def test_thoughts_include_hollow_and_redacted_blocks(block, chars):
     """A signature without text and a redacted block are sent like any other signature."""
+    path = ("message", "content", 0)
+    unsound = {} if block.get("thinking", "x") else {path: HOLLOW}
     assert thoughts_of(block) == Thoughts(
-        ("claude-fable-5-1",), ((("message", "content", 0), chars),), EMPTIED
+        ("claude-fable-5-1",), ((path, chars),), EMPTIED, unsound=unsound
     )
 
 
@@ -208,6 +211,29 @@ def test_form_of_a_signature_tells_what_it_covers(signature, bound):
     """Signatures of Claude 5.1 and later begin with another version of their envelope."""
     assert covers_request(signature) is bound
     assert thoughts_of({"signature": signature}).bound is bound
+
+
+def _signature(version=b"", size=100):
+    """Return a signature in Claude's form, of made-up bytes."""
+    return base64.b64encode(version + b"\x12\x64" + bytes(range(size)) + b"\x18\x01").decode()
+
+
+@pytest.mark.parametrize(
+    ("signature", "damaged"),
+    [
+        (_signature(), False), (_signature(b"\x08\x04"), False), ("c2ln", False), ("c2lnbg", False),
+        (_signature().rstrip("="), False),
+        (_signature()[:40], True), (_signature(b"\x08\x04")[:40], True), ("Eg", True),
+        (_signature()[:6] + "…" + _signature()[-4:], True),
+        (_signature()[:6] + "..." + _signature()[-4:], True), ("***", True), ("[REDACTED]", True),
+    ],
+)  # fmt: skip
+def test_form_of_a_signature_tells_whether_it_is_whole(signature, damaged):
+    """A masked signature is no base64, and one that was cut off is shorter than it says."""
+    assert is_damaged(signature, ["house-1", "anthropic/claude-opus-5"]) is damaged
+    assert not is_damaged(signature, ["house-1"])
+    path = ("message", "content", 0)
+    assert thoughts_of({"signature": signature}).unsound == ({path: DAMAGED} if damaged else {})
 
 
 def test_unsigned_and_emptied_thinking_have_no_signature():

@@ -5,12 +5,12 @@ import tracemalloc
 import pytest
 from msgspec.structs import replace
 
+from brainsurgeon.formats.base import HOLLOW
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.planning.signatures import (
     BROKEN,
     DOUBTFUL,
-    HOLLOW,
     STALE,
     Signature,
     Signatures,
@@ -183,7 +183,7 @@ def test_no_signature_leaves_from_between_others():
     standing = [signature(300), signature(500, stays="its turn is open"), signature(700)]
     assert removed(judged(standing, [], left=[200], remembers=True)) == [700]
 
-    standing = [signature(100), replace(signature(300), hollow=True), signature(500)]
+    standing = [signature(100), replace(signature(300), unsound=HOLLOW), signature(500)]
     verdict = judge(
         Signatures(standing), [], Rules((), drop_signatures="broken"), remembers=False,
         pristine=False,
@@ -202,7 +202,7 @@ def test_drop_signatures_removes_stale_and_hollow_signatures(drop_signatures, re
     Dead signatures stay; a pinned one is reported as unfit.
     """
     standing = [
-        signature(100), signature(2000), replace(signature(3000), bound=False, hollow=True),
+        signature(100), signature(2000), replace(signature(3000), bound=False, unsound=HOLLOW),
         replace(signature(4000), bound=False), signature(5000, live=False),
         signature(6000, stays="it is pinned"),
     ]  # fmt: skip

@@ -5,9 +5,11 @@ import json
 import pytest
 
 from brainsurgeon.errors import ChangedError
+from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
+from brainsurgeon.rewrite.budget import Wanted
 from building.world import Clock, Conversation, append, fork, pin, read_entry
 
 SIGNS = "claude-fable-5-1"
@@ -325,3 +327,25 @@ def test_thinking_is_kept_if_the_agent_lets_it_be_dropped(world, talk):
     world.scan()
 
     assert thoughts(place / "s.jsonl") == ["sig-0a", "sig-1a", "sig-1b", "sig-2a", "sig-2b"]
+
+
+def test_relieve_finds_a_masked_signature_in_the_newest_turn(world, talk):
+    """It leaves with `--signatures`, though no refusal was recorded; a whole signature stays."""
+    whole = "Eg" + "A" * 42  # an envelope that is as long as it says: an empty field, then zeros
+    talk.user("one")
+    for signature in (whole, "EokCCk…aGAE="):
+        block = {"type": "thinking", "thinking": "hm", "thinkingSignature": signature}
+        respond(talk, [block, {"type": "text", "text": "done"}], model="claude-sonnet-4-6")
+        talk.user("more")
+    respond(talk, [{"type": "text", "text": "done"}])
+    path = world.put("s.jsonl", talk.bytes())
+    before = path.read_bytes()
+
+    relief = relieve(
+        world.settings(), world.store, "main/s", Wanted(signatures=True), clock=world.clock
+    )
+
+    assert (relief.signatures, relief.refused) == (1, ())
+    assert thoughts(path) == [whole]
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before

@@ -3,10 +3,10 @@
 import binascii
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from brainsurgeon.model.entries import (
     Entry,
@@ -33,6 +33,10 @@ class ResultText(Struct, frozen=True):
     call_id: str | None
 
 
+HOLLOW = "a signature without text"
+DAMAGED = "its signature is masked or cut off"
+
+
 class Thoughts(Struct, frozen=True):
     """The signed or redacted thinking of one message."""
 
@@ -42,6 +46,8 @@ class Thoughts(Struct, frozen=True):
     only_content: bool = False  # the message contains nothing else: no block is replaced
     asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
     bound: bool = False  # by their form, the signatures cover the request before the thinking
+    # Why the provider refuses a block, by path: HOLLOW or DAMAGED.
+    unsound: Mapping[KeyPath, str] = field(default_factory=dict)
 
 
 class Format(ABC):
@@ -240,17 +246,41 @@ def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
             yield index, block
 
 
-def covers_request(signature: object) -> bool:
-    """Check by its form whether a signature of Claude covers the request before its thinking.
+# A signature of Claude is a Protocol Buffers message in base64. Since Claude 5.1, its first field
+# is the version 4 (`CAQS`); before, there was none (`E`), or 2 (`CAIS`). A field of bytes follows.
+_VERSION, _BYTES = 0x08, 0x12  # tags of these fields
 
-    It is a Protocol Buffers message in base64. Since Claude 5.1, its first field is the version 4
-    (`CAQS`); before, there was none (`E`), or 2 (`CAIS`).
-    """
+
+def covers_request(signature: object) -> bool:
+    """Check by its form whether a signature of Claude covers the request before its thinking."""
     try:
-        field, version, following = binascii.a2b_base64(str_or_empty(signature)[:4])
+        tag, version, following = binascii.a2b_base64(str_or_empty(signature)[:4])
     except ValueError:  # also of other lengths
         return False
-    return (field, following) == (0x08, 0x12) and 4 <= version < 0x80  # noqa: PLR2004
+    return (tag, following) == (_VERSION, _BYTES) and 4 <= version < 0x80  # noqa: PLR2004
+
+
+def is_damaged(signature: object, models: Iterable[str]) -> bool:
+    """Check by its form whether a signature of Claude was masked or cut off.
+
+    Some logs and gateways shorten what looks like a secret. Other models sign in other forms.
+    """
+    text = str_or_empty(signature)
+    if not text or not any("claude" in model.lower() for model in models):
+        return False
+    try:
+        raw = binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+    except ValueError:
+        return True
+    at = 2 if raw[:1] == bytes([_VERSION]) else 0
+    if raw[at : at + 1] != bytes([_BYTES]):
+        return False
+    size = 0
+    for shift, byte in enumerate(raw[at + 1 : at + 5]):
+        size |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:  # noqa: PLR2004  the last byte of the length
+            return at + 2 + shift + size > len(raw)
+    return True
 
 
 def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator[ResultText]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
+    DAMAGED,
     Format,
     ResultText,
     Thoughts,
@@ -24,6 +25,7 @@ from brainsurgeon.formats.base import (
     covers_request,
     dict_or_empty,
     first_line,
+    is_damaged,
     leaves,
     number_in,
     references,
@@ -565,11 +567,17 @@ class ClaudeCode(Format):
             return None
         model = str_or_empty(message_of(entry).get("model"))
         instead, blocks = _thinking(entry)
-        bound = any(
-            covers_request(block.get("signature", block.get("data")))
+        signatures = [
+            block.get("signature", block.get("data"))
             for _, block in blocks_of(entry, "thinking", "redacted_thinking")
-        )
-        return Thoughts((model,) if model else (), blocks, instead, bound=bound)
+        ]
+        return Thoughts(
+            (model,) if model else (), blocks, instead, bound=any(map(covers_request, signatures)),
+            unsound={
+                path: DAMAGED for (path, _), signature in zip(blocks, signatures, strict=True)
+                if is_damaged(signature, [model])
+            },
+        )  # fmt: skip
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         if entry_id(entry) is None or entry.get("isSidechain") is True:

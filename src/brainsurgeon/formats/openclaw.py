@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
+    DAMAGED,
+    HOLLOW,
     Format,
     ResultText,
     Thoughts,
@@ -24,6 +26,7 @@ from brainsurgeon.formats.base import (
     covers_request,
     dict_or_empty,
     first_line,
+    is_damaged,
     leaves,
     number_in,
     references,
@@ -221,27 +224,21 @@ def _thoughts(message: Entry) -> Thoughts | None:
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
         return None
-    names = tuple(str_or_empty(message.get(key)) for key in ("model", "responseModel"))
-    signed = []
+    keys = ("model", "responseModel")
+    names = tuple(filter(None, (str_or_empty(message.get(key)) for key in keys)))
+    signed, unsound = [], {}
     for path, block in _blocks(message):
         if block.get("redacted") or _is_signed(block, message):
-            text, signature = block.get("thinking"), block.get("thinkingSignature")
-            signed.append((path, len(str_or_empty(text) or str_or_empty(signature)) or 1))
+            text, signature = map(str_or_empty, map(block.get, ("thinking", "thinkingSignature")))
+            signed.append((path, len(text or signature) or 1))
+            if signature and not (block.get("redacted") or text.strip()):
+                unsound[path] = HOLLOW
+            elif is_damaged(signature, names):
+                unsound[path] = DAMAGED
     # pi records `providerThinkingLevel` if it asked to drop blocks with invalid signatures.
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
     bound = any(covers_request(block.get("thinkingSignature")) for _, block in _blocks(message))
-    return Thoughts(
-        tuple(filter(None, names)), tuple(signed), EMPTIED, _only_signed(message), asked, bound
-    )
-
-
-def is_only_signature(block: object) -> bool:
-    block = dict_or_empty(block)
-    return bool(
-        not block.get("redacted")
-        and str_or_empty(block.get("thinkingSignature"))
-        and not str_or_empty(block.get("thinking")).strip()
-    )
+    return Thoughts(names, tuple(signed), EMPTIED, _only_signed(message), asked, bound, unsound)
 
 
 def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:

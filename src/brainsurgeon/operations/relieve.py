@@ -6,7 +6,7 @@ from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
-from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.formats.base import DAMAGED, HOLLOW, parsed_lines
 from brainsurgeon.lookup import sessions
 from brainsurgeon.model.entries import placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
@@ -14,7 +14,7 @@ from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
 from brainsurgeon.model.sessions import NotIdleError
 from brainsurgeon.operations.sessions import why_not_idle
-from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, HOLLOW, STALE
+from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
@@ -23,7 +23,7 @@ from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
 PATIENCE = 86_400.0  # seconds after which a request lapses
-_SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, STALE)
+_SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, DAMAGED, STALE)
 
 
 def relieve(

@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine, Thoughts
-from brainsurgeon.formats.openclaw import is_only_signature
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import KeyPath, Part, parse, placeholder_id, value_at
+from brainsurgeon.model.entries import KeyPath, Part, parse, placeholder_id
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
@@ -33,7 +32,6 @@ from brainsurgeon.planning.snapshot import Snapshot
 
 BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made while earlier values were different"
-HOLLOW = "a signature without text"
 STALE = "its signature does not match the entries before it"
 UNFIT = "its signature would not match the entries before it"
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
@@ -60,7 +58,7 @@ class Signature(Struct, frozen=True):
     live: bool  # in the next request
     stays: str | None = None  # why it cannot be removed
     bound: bool = True  # changes before it make it invalid
-    hollow: bool = False  # signs no text
+    unsound: str | None = None  # why the provider refuses it, whatever is before it
 
 
 class Signatures(Struct):
@@ -124,15 +122,15 @@ def judge(
     if rules.drop_signatures:
         going = {removal.start for removal in leave}
         refused = rules.drop_signatures == "all"
-        hollow = (one.removal.start for one in here if one.live and one.hollow and not one.stays)
-        broken_from = min(extracted, _first(hollow))
+        leaving = (one.removal.start for one in here if one.live and one.unsound and not one.stays)
+        broken_from = min(extracted, _first(leaving))
         stale = [
             one for one in here
             if one.live and one.removal.start not in going
-            and (refused or one.hollow or (one.bound and broken_from < one.removal.start))
+            and (refused or one.unsound or (one.bound and broken_from < one.removal.start))
         ]  # fmt: skip
         leave += [
-            replace(one.removal, forced=True, reason=HOLLOW if one.hollow else STALE)
+            replace(one.removal, forced=True, reason=one.unsound or STALE)
             for one in stale if one.stays is None
         ]  # fmt: skip
         unfit += [one.removal.entry_id for one in stale if one.stays]
@@ -184,9 +182,7 @@ class Gatherer:
             unsure = (parsed.offset, parsed.offset)
             removals, stays = [_removal(parsed, unsure, (), 0, b"")], str(why)
         self.signatures.standing += [
-            Signature(
-                removal, live, stays, bound, is_only_signature(value_at(parsed.entry, removal.path))
-            )
+            Signature(removal, live, stays, bound, thoughts.unsound.get(removal.path))
             for removal in removals
         ]
         return frozenset(path for path, _ in thoughts.blocks) if bound else frozenset()
