@@ -1,13 +1,10 @@
-"""The program in a process of its own, which ignores the configuration of the machine.
-
-python program.py [WORD]...
-"""
+"""The program in a process of its own, which ignores the configuration of the machine."""
 
 import runpy
 import sys
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parent.parent)
+sys.path.insert(0, str(Path(__file__).parent.parent))
 from building import machine
 
 machine.hide_configuration()
