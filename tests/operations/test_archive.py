@@ -19,6 +19,7 @@ from brainsurgeon.operations.status import metrics, status
 from brainsurgeon.operations.store import purge
 from brainsurgeon.render.runs import changes, event_text
 from brainsurgeon.render.turns import turns
+from building.claude import ClaudeConversation
 from building.turns import (
     ARCHIVE_ON,
     active_branch,
@@ -556,6 +557,53 @@ def test_restore_with_values_restores_a_whole_turn(world, restored):
     assert [answer.others for answer in answers] == [5, 0]
     now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes())
     assert now.splitlines()[1:13] == talk.bytes().splitlines()[1:13]
+
+
+def generic_turns():
+    """Return the lines of four generic turns: entries with `__id`, with `id`, and without an id."""
+    entries = []
+    for turn in range(4):
+        entries.append({"type": "message", "__id": f"u{turn}", "role": "user", "content": "go"})
+        for step, key in enumerate(("__id", "id", "n", "__id", "id")):
+            name = {key: f"r{turn}{step}"}
+            entries.append({"type": "tool_call", "__id": f"c{turn}{step}", "name": "exec",
+                            "call_id": f"{turn}{step}", "arguments": {"path": "/a"}})  # fmt: skip
+            entries.append({"type": "tool_result", **name, "name": "exec",
+                            "call_id": f"{turn}{step}",
+                            "output": f"{turn}{step}" * 600})  # fmt: skip
+        entries.append({"type": "message", "__id": f"a{turn}", "role": "assistant",
+                        "content": "Done. " + "words " * 20})  # fmt: skip
+    return entries, "a0", slice(0, 12)
+
+
+def claude_turns():
+    talk = ClaudeConversation()
+    closings = []
+    for turn in range(4):
+        talk.user(f"fix number {turn}")
+        for step in range(5):
+            talk.call(f"toolu_{turn}{step}")
+            talk.result(f"{turn}{step}" * 600, f"toolu_{turn}{step}", shown=None)
+        closings.append(talk.assistant())
+    return talk.lines, closings[0], slice(0, 12)
+
+
+@pytest.mark.parametrize("turns_of", [generic_turns, claude_turns])
+def test_restore_with_values_finds_the_entries_of_each_agent(world, turns_of):
+    """Each agent names its entries in its own way; all values of the turn are restored."""
+    entries, closing, of_turn = turns_of()
+    path = world.put("g.jsonl", b"".join(map(dump, entries)))
+    before = path.read_bytes().splitlines()
+    report = world.scan(**ARCHIVE_ON, keep_recent=0)
+    answer = restore(
+        world.settings(keep_recent=0), world.store, closing, clock=world.clock, how=How(whole=True)
+    )
+    now = re.sub(rb',"_restored":"[^"]*"', b"", path.read_bytes()).splitlines()
+
+    assert closing in archived_ids(report)
+    assert (answer.others, answer.missed) == (5, ())
+    assert now[of_turn] == before[of_turn]
+    assert b"[[extracted-" in b"".join(now)
 
 
 def test_combined_archives_leave_no_pending_request(world):

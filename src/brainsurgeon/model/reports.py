@@ -345,6 +345,7 @@ class ArchivedTurn(Struct, frozen=True):
     session: str
     lines: tuple[bytes, ...]
     index: tuple[str, ...]
+    entry_ids: tuple[str, ...]  # of the lines
 
 
 BUDGET = 32_000  # default bytes of results in a report of evidence

@@ -40,7 +40,7 @@ from brainsurgeon.lookup.sessions import (
     with_record,
 )
 from brainsurgeon.model import reports
-from brainsurgeon.model.entries import RESTORED, dotted, parse, value_at
+from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Extraction, PrintedAnswer, Request, SessionRecord
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
@@ -185,8 +185,7 @@ def _others_of_turn(
     from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
-    lines = turn.lines if turn else ()
-    ids = {str(entry.get("id")) for line in lines if (entry := parse(line)) is not None}
+    ids = turn.entry_ids if turn else ()
     record = named.session.record
     values = store.extractions.contained_in(record.id) if record else []
     others = dict.fromkeys(value.entry_id for value in values if value.entry_id in ids)

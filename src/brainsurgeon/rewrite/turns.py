@@ -16,7 +16,6 @@ from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show, plan_of_everything
-from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 
@@ -36,23 +35,21 @@ def archived_turn(
     with examine_to_show(settings, store, file, named.session.record, now) as examined:
         visible = tuple(owned(store, named.session, examined.records.extractions))
         records = replace(examined.records, extractions=visible)
-        lines = tuple(_lines_of(Planner(examined, records), store, archive))
-        if not lines:  # the agent rewrote the session and kept only the archive's text
+        planner = Planner(examined, records)
+        places = _places(planner, archive)
+        if not places:  # the agent rewrote the session and kept only the archive's text
             return None
+        lines = tuple(_lines(planner, store, places.values()))
         entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
         index = tuple(call.line for call in gather(examined.format, entries))
-        return ArchivedTurn(archive, named.session.title, lines, index)
+        return ArchivedTurn(archive, named.session.title, lines, index, tuple(places))
 
 
-def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[bytes]:
-    """Yield the lines of a turn, with the values of `planner.records` restored."""
-    records, session = planner.records, planner.examined.session
-    links = {value.entry_id: value.anchor for value in records.extractions if value.is_link}
-    offsets = _offsets(session, archive.prompt_id, archive.entry_id, links)
-    if not offsets:
-        return
-    edits = deque(plan_of_everything(planner.examined, records).restorations)
-    for offset, size in offsets.items():
+def _lines(planner: Planner, store: Store, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield the lines at these places, with the values of `planner.records` restored."""
+    session = planner.examined.session
+    edits = deque(plan_of_everything(planner.examined, planner.records).restorations)
+    for offset, size in places:
         done, line = offset, b""
         while edits and edits[0].start < offset + size:
             edit = edits.popleft()
@@ -62,14 +59,15 @@ def _lines_of(planner: Planner, store: Store, archive: Archive) -> Iterator[byte
         yield line + session.read(done, offset + size)
 
 
-def _offsets(
-    session: AnyOpen, prompt_id: str, entry_id: str, links: dict[str, str | None]
-) -> dict[int, int]:
-    """Return the offsets and lengths of the lines of a turn, in the order of the file.
+def _places(planner: Planner, archive: Archive) -> dict[str, tuple[int, int]]:
+    """Return the offsets and lengths of the lines of a turn, by entry id, in the file's order.
 
     In the linked form, the original parent ids lead from the last answer back to the prompt. In
     the flat form, the turn is all messages from the prompt to the last answer.
     """
+    session, prompt_id, entry_id = planner.examined.session, archive.prompt_id, archive.entry_id
+    values = planner.records.extractions
+    links = {value.entry_id: value.anchor for value in values if value.is_link}
     places: dict[str, tuple[int, int, str | None]] = {}
     for parsed in parsed_lines(session.lines, session.format):
         step, ident = session.format.turn_step(parsed.entry), parsed.ident
@@ -79,16 +77,16 @@ def _offsets(
     if first is None or last is None:
         return {}
     if session.format.archives == "flat":
-        between = (place for place in places.values() if first[0] <= place[0] <= last[0])
-        return dict(sorted((offset, size) for offset, size, _ in between))
-    climbed, at = {}, entry_id
-    while at != prompt_id and at in places and places[at][0] not in climbed:
-        offset, size, parent = places[at]
-        climbed[offset] = size
-        at = parent or ""
-    if at != prompt_id:  # a parent is missing, as in some forks
-        climbed = {last[0]: last[1]}
-    return dict(sorted({**climbed, first[0]: first[1]}.items()))
+        of_turn = {ident for ident, place in places.items() if first[0] <= place[0] <= last[0]}
+    else:
+        of_turn, at = {prompt_id}, entry_id
+        while at in places and at not in of_turn:
+            of_turn.add(at)
+            at = places[at][2] or ""
+        if at != prompt_id:  # a parent is missing, as in some forks
+            of_turn = {prompt_id, entry_id}
+    ordered = sorted(of_turn, key=lambda ident: places[ident][0])
+    return {ident: places[ident][:2] for ident in ordered}
 
 
 LONGEST = 8000  # characters of a summary
@@ -109,7 +107,7 @@ def summaries(
         text = store.archives.summary(archive.digest)
         if text is None:
             record = note_record(store, examined.session)
-            lines = _lines_of(planner, store, archive)
+            lines = _lines(planner, store, _places(planner, archive).values())
             try:
                 text = _summarise(settings, store, lines, check_stop)
             except CommandFailedError as why:
