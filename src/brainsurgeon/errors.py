@@ -131,10 +131,6 @@ class StoreAccessError(StoreUnusableError):
 class DamagedError(StoreUnusableError):
     """A stored value is missing or does not match its digest, so it is not returned."""
 
-    def __init__(self, message: str, extraction_id: int | None = None) -> None:
-        self.extraction_id = extraction_id
-        super().__init__(message)
-
 
 class StoreFullError(BrainsurgeonError):
     """The disk has no room for the store or for its copy."""

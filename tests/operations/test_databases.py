@@ -646,6 +646,42 @@ class TestRequests:
 
         assert world.claw.columns(GATEWAY) == before
 
+    @pytest.mark.parametrize("pending", [False, True], ids=["at once", "by a scan"])
+    def test_one_damaged_value_loses_no_other(self, world, monkeypatch, pending):
+        """Every other value of the database is restored, in all steps; the lost one is named."""
+        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
+        before = world.claw.texts(GATEWAY)
+        world.scan()
+        values = [
+            value for value in world.store.extractions.contained_in(
+                world.store.sessions.at(f"{world.claw.path}/{GATEWAY}").id
+            ) if value.blob_id
+        ]  # fmt: skip
+        damaged = values[len(values) // 2]
+        sql(
+            world, "UPDATE blobs SET data = zeroblob(length(data)) WHERE id = ?", (damaged.blob_id,)
+        )
+        lost = [value for value in values if value.blob_id == damaged.blob_id]
+        if pending:
+            _touch(world, int(world.clock() * 1000))
+        answers = {one.session: one for one in world.restore_all(pristine=True)}
+        world.later(60)
+        if pending:
+            assert answers[f"main/{GATEWAY}"].state == "pending"
+            world.scan(enabled=False)
+        else:
+            assert answers[f"main/{GATEWAY}"].values == len(values) - len(lost)
+            assert list(answers[f"main/{GATEWAY}"].missed) == [
+                f"{value.entry_id}: damaged in the store" for value in lost
+            ]
+        different = [
+            now for now, was in zip(world.claw.texts(GATEWAY), before, strict=True) if now != was
+        ]
+
+        assert len(values) > 6
+        assert len(different) == len({value.entry_id for value in lost})
+        assert all(damaged.placeholder.encode() in line for line in different)
+
     def test_a_turn_between_two_steps_defers_the_rest(self, world, monkeypatch):
         """Finished steps stay recorded, and the next scan extracts the rest."""
         monkeypatch.setattr(row_writing, "MOST_ROWS", 2)

@@ -675,18 +675,10 @@ def carry_out(
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
     """Carry out `asked` and pending requests; extract nothing. The caller finishes the rewrite."""
-    damaged: set[int] = set()
-    while True:
-        try:
-            with examine_to_change(settings, store, file, record.title, clock) as quiet:
-                examined = replace(quiet, record=record, asked=asked)
-                records = replace(examined.records, damaged=frozenset(damaged))
-                plan = Planner(examined, records, extract=False).plan()
-                return plan, apply_quiet(store, Change(examined, plan), clock)
-        except errors.DamagedError as why:  # the undamaged values are still restored
-            if why.extraction_id is None or why.extraction_id in damaged:
-                raise
-            damaged.add(why.extraction_id)
+    with examine_to_change(settings, store, file, record.title, clock) as quiet:
+        examined = replace(quiet, record=record, asked=asked)
+        plan = Planner(examined, examined.records, extract=False).plan()
+        return plan, apply_quiet(store, Change(examined, plan), clock)
 
 
 def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:

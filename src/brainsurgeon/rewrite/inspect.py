@@ -167,11 +167,18 @@ class Examination(Struct, frozen=True, dict=True):
             if (request.lapses_at is None or request.lapses_at > self.now)
             and not (request.action == "redact" and self.settings.keep_purge_control_calls)
         )  # fmt: skip
+        requests = (*pending, *self.asked)
+        # Before the first change: of a database, some rows would be restored and others not.
+        wanted = [
+            value for value in extractions
+            if any(one.action == "restore" and one.concerns(value.entry_id) for one in requests)
+        ]  # fmt: skip
         return replace(
             records,
             extractions=extractions,
             last_sighted=placed,
-            requests=(*pending, *self.asked),
+            requests=requests,
+            damaged=store.extractions.damaged(wanted),
             archives=tuple(store.archives.of_session(record.id, extractions)),
             rate=full.calibration.rate if full else RATE,
         )

@@ -92,7 +92,7 @@ class Blobs(Table):
         after, left, damaged = 0, CHECKED_BYTES, set()
         for blob, key, size in (*listed, *following):
             check_stop()
-            if not self._is_sound(blob, key):
+            if not self.is_sound(blob, key):
                 damaged.add(blob)
             left -= size
             if left <= 0 and blob not in known:
@@ -114,7 +114,7 @@ class Blobs(Table):
         after, damaged, until = Facts(self._connection).get("checked") or (0, [], 0)
         return after, damaged, until
 
-    def _is_sound(self, blob_id: int, key: bytes) -> bool:
+    def is_sound(self, blob_id: int, key: bytes) -> bool:
         try:
             self.get(blob_id, key)
         except sqlite3.OperationalError:
@@ -125,7 +125,7 @@ class Blobs(Table):
 
     def check_all(self) -> tuple[int, list[int]]:
         rows = self._execute("SELECT id, digest FROM blobs").fetchall()
-        return len(rows), [ident for ident, key in rows if not self._is_sound(ident, key)]
+        return len(rows), [ident for ident, key in rows if not self.is_sound(ident, key)]
 
 
 _STATE = (
@@ -219,10 +219,18 @@ class Extractions(Table):
         """Return a value. Raises BusyError if it has expired, or DamagedError."""
         why = "a value has expired in the meantime; its session was not changed for it"
         blob_id, digest, _ = self.stored(extraction_id, why)
-        try:
-            return Blobs(self._connection).get(blob_id, digest)
-        except DamagedError as damaged:
-            raise DamagedError(str(damaged), extraction_id) from damaged
+        return Blobs(self._connection).get(blob_id, digest)
+
+    def damaged(self, values: Iterable[Extraction]) -> frozenset[int]:
+        """Return the ids of those whose stored values cannot be read, or differ from their digest.
+
+        Values that have expired are not among them.
+        """
+        blobs = Blobs(self._connection)
+        return frozenset(
+            value.id for value in values
+            if value.blob_id is not None and not blobs.is_sound(value.blob_id, value.digest)
+        )  # fmt: skip
 
     def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
         """Return id, digest and size. Raises BusyError(message) if the value has expired."""
