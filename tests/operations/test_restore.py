@@ -42,8 +42,8 @@ PATH = "message.content.0.text"
 OTHER = "22222222-0000-4000-8000-000000000002"
 
 
-def show(world, reference, session=None):
-    return operation(world.settings(), world.store, reference, session).content
+def show(world, reference, session=None, keys=()):
+    return operation(world.settings(), world.store, reference, session, keys).content
 
 
 # --- idle -------------------------------------------------------------------------------------
@@ -473,6 +473,32 @@ def test_failed_restore_in_a_fork_records_no_session(world, pruned, path):
         world.restore(pruned, session=OTHER, keys=["nothing"])
 
     assert [session.name for session in world.store.sessions.all()] == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "unknown"),
+    [
+        (["details", "nothing"], "'nothing'"), (["details,nothing , more"], "'nothing', 'more'"),
+        (["nothing", "text", "else"], "'nothing', 'else'"), ([""], "''"), ([","], "','"),
+    ],
+)  # fmt: skip
+def test_every_unknown_key_is_named(world, conversation, keys, unknown):
+    """Nothing is restored or shown if one of several keys is unknown; the error lists the keys."""
+    ident = conversation.turn("x" * 2000, details={"aggregated": "y" * 2000})
+    path = world.put("s.jsonl", conversation.bytes())
+    world.scan(keep_recent=0)
+    before = path.read_bytes()
+    for read in (lambda: world.restore(ident, keys=keys), lambda: show(world, ident, keys=keys)):
+        with pytest.raises(NoSuchKeyError) as error:
+            read()
+        assert str(error.value) == (
+            f"no extracted value of {ident!r} has the key {unknown}; "
+            f"there are {PATH}, message.details.aggregated"
+        )
+    assert path.read_bytes() == before
+    assert world.restore(ident, keys=["details, text"]).sizes.keys() == {
+        PATH, "message.details.aggregated",
+    }  # fmt: skip
 
 
 def test_fork_pinned_before_its_first_scan_restores_its_values(

@@ -211,12 +211,14 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the unexpired values with these keys, or raise NoSuchKeyError or ExpiredError."""
-    wanted = with_keys(named.values, keys)
-    if not wanted:
+    keys = list(keys)
+    if unknown := [key for key in _names(named.values, keys) if not with_keys(named.values, [key])]:
+        listed = ", ".join(map(repr, unknown))
         paths = ", ".join(entries.dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
-            f"no extracted value of {named.entry_id!r} has that key; there are {paths}"
+            f"no extracted value of {named.entry_id!r} has the key {listed}; there are {paths}"
         )
+    wanted = with_keys(named.values, keys)
     if all(value.tombstone for value in wanted):
         raise ExpiredError(named.entry_id, [
             {
@@ -246,11 +248,21 @@ def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extrac
 
     A key is a whole path, one name in a path, or several of these, separated by commas.
     """
-    wanted = {name for key in keys for name in (key, *map(str.strip, key.split(",")))}
+    wanted = set(_names(values := tuple(values), keys))
     return tuple(
         value for value in values
         if not wanted or not wanted.isdisjoint([entries.dotted(value.path), *value.path])
     )  # fmt: skip
+
+
+def _names(values: Iterable[Extraction], keys: Iterable[str]) -> list[str]:
+    """Split keys at commas, except those that name a value as they are."""
+    known = {name for value in values for name in (entries.dotted(value.path), *value.path)}
+    names: list[str] = []
+    for key in keys:
+        parts = [part for part in map(str.strip, key.split(",")) if part]
+        names += [key] if key in known or not parts else parts
+    return names
 
 
 def without_screen(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
