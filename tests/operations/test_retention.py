@@ -18,12 +18,13 @@ from brainsurgeon import cli, interruption
 from brainsurgeon.errors import ExpiredError, StoppedError
 from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import REPLACED
-from brainsurgeon.model.records import EVERYTHING
+from brainsurgeon.model.records import EVERYTHING, Request
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.restore import restore
 from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import check, status
 from brainsurgeon.planning import retention as decide
@@ -355,6 +356,62 @@ def old_fork(world, path, clock):
     world.scan()
     os.utime(forked, (clock.now - 40 * DAY,) * 2)
     return forked
+
+
+@pytest.mark.parametrize("term", ["30d", "never"])
+def test_pins_and_archives_of_a_deleted_session_end_with_it(world, other_sessions, clock, term):
+    """The run that misses the session ends them; its restores wait until its values expire."""
+    keys = {"retention_standing": term, "quiet_seconds": 10**9}
+    path, ident = prune(world)
+    world.scan()
+    settings = world.settings(**keys)
+    pinned = set_extractable(settings, world.store, ident, False, clock=clock)
+    [record] = [one for one in world.store.sessions.all() if one.path == str(path)]
+    with world.store.transaction():
+        world.store.requests.add(Request(record.id, "archive", clock.now, ident))
+        world.store.requests.add(Request(record.id, "restore", clock.now, ident))
+    run(world, **keys)
+    waiting = [one.action for one in world.store.requests.of_session(record.id)]
+    path.unlink()
+    run(world, dry_run=True, **keys)
+    after_dry_run = len(world.store.requests.of_session(record.id))
+    run(world, **keys)
+
+    assert pinned.pending
+    assert (waiting, after_dry_run) == (["set", "archive", "restore"], 3)
+    assert [one.action for one in world.store.requests.of_session(record.id)] == ["restore"]
+    lapses = world.store.events.after(0, kinds=("lapse",))
+    assert [(one.facts["action"], one.facts["reason"]) for one in lapses] == [
+        ("set", "its session is gone"), ("archive", "its session is gone"),
+    ]  # fmt: skip
+    assert status(settings, world.store, clock()).unfinished.requests_open == 1
+
+
+def test_requests_of_a_session_whose_disk_is_not_mounted_wait(world, other_sessions, clock):
+    """A root that is empty or away says nothing about its sessions."""
+    path, ident = prune(world)
+    run(world)
+    pinned = set_extractable(
+        world.settings(quiet_seconds=10**9), world.store, ident, False, clock=clock
+    )
+    root = world.root.rename(world.base / "away")
+    world.root.mkdir()
+    run(world)
+    world.root.rmdir()
+    root.rename(world.root)
+
+    assert pinned.pending
+    assert path.exists()
+    assert world.store.requests.count_open() == 1
+
+
+def test_dry_run_on_an_empty_store_deletes_nothing(world):
+    """Without a store, retention has nothing to delete, and creates none."""
+    with world.no_store as store:
+        report = retention(world.settings(), store, dry_run=True)
+
+    assert (report.dry_run, report.values_held, report.values_deleted) == (True, 0, 0)
+    assert not os.path.exists(world.base / "no state")
 
 
 def test_pending_request_of_a_fork_holds_the_parent_value(world, other_sessions, clock):

@@ -1,5 +1,6 @@
 """The retention run: replace expired values with tombstones, with pauses for other processes."""
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -199,10 +200,10 @@ class _Run:
         for at in range(0, len(changed), _MANY_ROWS):
             with self._transaction(_MANY_ROWS):
                 self._store.sessions.record_missing(changed[at : at + _MANY_ROWS])
-        if self._settings.retention_standing is not None:
-            until = self.now - self._settings.retention_standing
-            with self._transaction(1):
-                self._store.requests.lapse_missed(until, self.now, self._store.runs.current)
+        limit = self._settings.retention_standing
+        until = -math.inf if limit is None else self.now - limit
+        with self._transaction(1):
+            self._store.requests.lapse_missed(until, self.now, self._store.runs.current)
 
     def _delete(self) -> None:
         if not self._gather_candidates():

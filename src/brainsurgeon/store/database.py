@@ -193,7 +193,7 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
 
 def empty_database() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.executescript(f"{SCHEMA} PRAGMA query_only = ON;")
+    connection.executescript(SCHEMA)
     return connection
 
 

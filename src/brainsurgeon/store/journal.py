@@ -68,13 +68,16 @@ class Requests(Table):
         self.cancel(late, "its session was not idle in time, or is excluded or gone", now, run_id)
 
     def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
-        missed = self._column(
-            "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id"
-            " WHERE w.action = 'restore' AND s.missed_at <= ?",
-            missed_before,
-        )
+        """End requests of missing sessions: restores, which hold their values, only after a time.
+
+        Without its session, no other request has an effect.
+        """
+        ids = "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id WHERE w.action"
+        late = self._column(f"{ids} = 'restore' AND s.missed_at <= ?", missed_before)
         why = "its session has been missing for so long that its values expire"
-        self.cancel(missed, why, now, run_id)
+        self.cancel(late, why, now, run_id)
+        others = self._column(f"{ids} != 'restore' AND s.missed_at IS NOT NULL")
+        self.cancel(others, "its session is gone", now, run_id)
 
     def newest(self, session_id: int) -> int:
         return self._first("SELECT max(id) FROM requests WHERE session_id = ?", session_id) or 0
