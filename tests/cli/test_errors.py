@@ -24,7 +24,7 @@ from building.processes import (
     run,
     run_parallel,
 )
-from building.world import NOBODY, Conversation, World, dump, file_states, sql
+from building.world import NOBODY, Conversation, World, dump, entry_text, file_states, sql
 
 PATH = "message.content.0.text"
 
@@ -243,6 +243,21 @@ def test_show_names_a_value_that_expired_beside_others(world, conversation, cli)
     assert result.stdout == b"x" * 2000
     assert result.stderr == b"brainsurgeon: message.details.output: expired\n"
     assert result.returncode == 0
+
+
+def test_an_unknown_key_beside_a_known_one_exits_1(world, entry_id, cli):
+    """Standard output or error names the key; the value of the known key is returned."""
+    keys = ("--key", "text", "--key", "nothing")
+    shown, restored = cli("show", entry_id, *keys), cli("restore", entry_id, *keys)
+    in_json = [cli(word, entry_id, *keys, "--json") for word in ("show", "restore")]
+
+    assert shown.stderr == b"brainsurgeon: nothing: no extracted value has this key\n"
+    assert shown.stdout == b"x" * 2000
+    assert b"not done: nothing: no extracted value has this key" in restored.stdout
+    for result in in_json:
+        assert json_output(result)["missed"] == ["nothing: no extracted value has this key"]
+    assert {one.returncode for one in (shown, restored, *in_json)} == {1}
+    assert entry_text(world.directory / "s.jsonl", entry_id) == "x" * 2000
 
 
 def test_show_prints_every_byte_of_a_pruned_session(world, conversation, entry_id, cli):

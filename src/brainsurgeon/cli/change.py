@@ -114,6 +114,7 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
     operations.restore.note_answer(store, answer, f"{text}\n{values}")
     print(text, flush=True)
     options.print_bytes([values.encode("utf-8", "surrogatepass")])
+    options.exit_if_keys_are_unknown(answer)
 
 
 def _restore_all(

@@ -14,7 +14,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 from typer.core import TyperCommand
 
 from brainsurgeon import render
@@ -23,6 +23,7 @@ from brainsurgeon.model.text import readable, readable_lines
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
+    from brainsurgeon.model.reports import ShownValues
     from brainsurgeon.model.sessions import SessionFile
     from brainsurgeon.store import Store
 
@@ -276,6 +277,14 @@ def values_text(values: dict[str, Any], same_as: dict[str, str]) -> str:
     if len(values) == 1 and sys.stdout.isatty():
         texts.append("\n")
     return "".join(texts)
+
+
+def exit_if_keys_are_unknown(shown: ShownValues) -> None:
+    """Exit with 1 if there is no value for a --key. The values of the others were returned."""
+    from brainsurgeon.lookup.entries import UNKNOWN_KEY
+
+    if any(missed.endswith(f": {UNKNOWN_KEY}") for missed in shown.missed):
+        raise Exit(1)
 
 
 def print_bytes(chunks: Iterable[bytes]) -> None:

@@ -165,11 +165,12 @@ def show(
 def _print_values(shown: ShownValues) -> None:
     if options.given.json:
         options.print_json(shown)
-        return
-    text = options.values_text(shown.content, shown.same_as)
-    options.print_bytes([text.encode("utf-8", "surrogatepass")])
-    for missed in shown.missed:
-        print(f"brainsurgeon: {readable(missed)}", file=sys.stderr)
+    else:
+        text = options.values_text(shown.content, shown.same_as)
+        options.print_bytes([text.encode("utf-8", "surrogatepass")])
+        for missed in shown.missed:
+            print(f"brainsurgeon: {readable(missed)}", file=sys.stderr)
+    options.exit_if_keys_are_unknown(shown)
 
 
 def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFoundError) -> None:

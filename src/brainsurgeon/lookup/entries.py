@@ -211,14 +211,12 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
 
 def choose(named: EntryValues, keys: Iterable[str]) -> tuple[Extraction, ...]:
     """Return the unexpired values with these keys, or raise NoSuchKeyError or ExpiredError."""
-    keys = list(keys)
-    if unknown := [key for key in _names(named.values, keys) if not with_keys(named.values, [key])]:
-        listed = ", ".join(map(repr, unknown))
+    wanted = with_keys(named.values, keys)
+    if not wanted:
         paths = ", ".join(entries.dotted(value.path) for value in named.values)
         raise NoSuchKeyError(
-            f"no extracted value of {named.entry_id!r} has the key {listed}; there are {paths}"
+            f"no extracted value of {named.entry_id!r} has that key; there are {paths}"
         )
-    wanted = with_keys(named.values, keys)
     if all(value.tombstone for value in wanted):
         raise ExpiredError(named.entry_id, [
             {
@@ -253,6 +251,16 @@ def with_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[Extrac
         value for value in values
         if not wanted or not wanted.isdisjoint([entries.dotted(value.path), *value.path])
     )  # fmt: skip
+
+
+UNKNOWN_KEY = "no extracted value has this key"
+
+
+def unknown_keys(values: Iterable[Extraction], keys: Iterable[str]) -> tuple[str, ...]:
+    """Return a line about each key that no value has."""
+    values = tuple(values)
+    names = _names(values, keys)
+    return tuple(f"{name}: {UNKNOWN_KEY}" for name in names if not with_keys(values, [name]))
 
 
 def _names(values: Iterable[Extraction], keys: Iterable[str]) -> list[str]:

@@ -102,6 +102,7 @@ def restore(
     redaction = None if settings.keep_purge_control_calls else request
     answer = reports.RestoreAnswer(
         named.entry_id, record.title, same_as, content=content, pending=False,
+        missed=entries.unknown_keys(named.values, wanted),
         sizes={dotted(value.path): value.size for value in values}, at=now, previous=previous,
         answer_id=secrets.token_hex(8), redaction=redaction if how.by_tool else None,
         to_agent=calling_session() is not None,
@@ -147,7 +148,9 @@ def restore(
     undone = {edit.entry_id for edit in plan.fields if edit.undoes is not None}
     if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
         if has_originals(current_state(file)):
-            return replace(already, others=count, missed=not_done if others else ())
+            return replace(
+                already, others=count, missed=answer.missed + (not_done if others else ())
+            )
         reasons = [why for ident, why in plan.handled.missed if ident == named.entry_id]
         reason = ", ".join(reasons) or "its placeholder is no longer there"
         raise ChangedError(
@@ -155,7 +158,7 @@ def restore(
             "`brainsurgeon show` still prints the value"
         )
     at = store.extractions.restores(record.id).get(named.entry_id, now)
-    return replace(_with_result(answer, plan), at=at, others=count, missed=not_done)
+    return replace(_with_result(answer, plan), at=at, others=count, missed=answer.missed + not_done)
 
 
 def _restore_request(

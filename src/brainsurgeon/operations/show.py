@@ -45,7 +45,7 @@ def show(
     values = entries.choose(named, wanted)
     sent = entries.without_screen(values, wanted)
     shown, same_as = entries.contents(sent, entries.json_texts(store, sent))
-    missed = tuple(
+    missed = entries.unknown_keys(named.values, wanted) + tuple(
         f"{dotted(value.path)}: expired" for value in entries.with_keys(named.values, wanted)
         if value.blob_id is None
     )  # fmt: skip
