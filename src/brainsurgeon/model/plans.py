@@ -30,7 +30,8 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
     forced: bool  # requested or required: carried out even if it gains nothing
     reason: str
     how: How = "extract"
-    takes_over: int | None = None  # the id of an earlier extraction: its stored value is reused
+    # The id of the extraction that stands there: its stored value is what the agent wrote.
+    takes_over: int | None = None
 
     @property
     def contains_name(self) -> bool:

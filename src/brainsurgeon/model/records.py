@@ -78,6 +78,11 @@ class Extraction(RemovedValue, frozen=True):
         return self.archive_id is not None and self.path == LINK
 
     @property
+    def is_archive(self) -> bool:
+        """True if the value is the original text of an archived turn's last answer."""
+        return self.archive_id is not None and self.path != LINK
+
+    @property
     def is_redacted(self) -> bool:
         return self.replacement is not None and self.archive_id is None and self.kind != "thinking"
 

@@ -362,19 +362,43 @@ def _restore_session(
             return answer, None
         session = with_record(store, session)
     request = _restore_request(settings, recorded(session), now, pristine=pristine)
-    plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
-    if isinstance(plan, reports.SessionRestore):
-        return plan, None
-    nothing = "nothing restored" if plan.handled.missed else "nothing to undo"
-    note = ""
-    if plan.handled.unfit:  # this thinking was perhaps signed while a placeholder preceded it
-        number = counted(len(plan.handled.unfit), "entry", "entries")
+    plans: list[Plan] = []
+    restored: list[int] = []
+    while True:
+        plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
+        if isinstance(plan, reports.SessionRestore):
+            return replace(plan, values=len(restored)), None
+        plans.append(plan)
+        restored += [edit.extraction_id for edit in plan.restorations]
+        try:
+            now_left = _plan(settings, store, session, request, now) if plan.edits else plan
+        except (BusyError, FailedError) as why:
+            reason = f"{str(why).removeprefix(f'{title}: ')}; {UNSEEN}"
+            answer = reports.SessionRestore(title, "failed", len(restored), reason=reason)
+            return answer, rewrite
+        # What came back may itself contain a placeholder, if it was stored so.
+        if all(edit.extraction_id in restored for edit in now_left.restorations):
+            break
+        finish(rewrite)
+    missed = tuple(dict.fromkeys(why for plan in plans for why in plan.not_done))
+    nothing = "nothing restored" if missed else "nothing to undo"
+    note, unfit = "", plans[0].handled.unfit
+    if unfit:  # this thinking was perhaps signed while a placeholder preceded it
+        number = counted(len(unfit), "entry", "entries")
         outcome = "it is restored nevertheless" if pristine else "it stays extracted"
         note = f"signed thinking of {number} may no longer fit the preceding content: {outcome}"
     return reports.SessionRestore(
-        title, "restored" if plan.edits else nothing, len(plan.restorations),
-        plan.insertions_removed, plan.not_done, note=note, left=_left(plan),
+        title, "restored" if plans[0].edits else nothing, len(restored),
+        tuple(name for plan in plans for name in plan.insertions_removed), missed,
+        note=note, left=_left(now_left),
     ), rewrite  # fmt: skip
+
+
+def _plan(settings: Settings, store: Store, session: Session, request: Request, now: float) -> Plan:
+    file, record = file_of(session), recorded(session)
+    with inspect.examine_to_show(settings, store, file, record, now) as examined:
+        asked = replace(examined, asked=(request,))
+        return inspect.Planner(asked, asked.records, extract=False).plan()
 
 
 def _change(

@@ -11,7 +11,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import compress
 from operator import add, sub
@@ -23,15 +23,33 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import WRITES, Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import offsets_of
-from brainsurgeon.model.entries import OLD, KeyPath, parse, placeholder_id, placeholder_in, value_at
+from brainsurgeon.model.entries import (
+    OLD,
+    Entry,
+    KeyPath,
+    decode,
+    parse,
+    placeholder_id,
+    placeholder_in,
+    value_at,
+)
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.turns import LINK, MARK, PlannedArchive, Sent, TurnStep, Verdict
+from brainsurgeon.model.turns import (
+    LINK,
+    MARK,
+    ArchiveRecord,
+    PlannedArchive,
+    Sent,
+    TurnStep,
+    Verdict,
+)
 from brainsurgeon.planning.drafts import Ids, Judge
 from brainsurgeon.planning.evidence import as_bytes, shortened
+from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import FITS, EntryState
 from brainsurgeon.planning.snapshot import Frontier, Snapshot
 
@@ -50,6 +68,8 @@ DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
 _UNSURE = "an id is missing or occurs twice"
+_UNKNOWN = "format: the original of its last answer is not known"
+_LOST = "[no longer available]"  # is quoted instead of an answer that has expired
 # A summary may be longer than the answer by at most this share of the removed characters.
 _WORTH = 0.5
 
@@ -80,8 +100,12 @@ def outcome_in(text: str) -> str:
     parsed = parse(as_bytes(summary)) or {}
     outcomes = parsed.get("outcomes")
     if isinstance(outcomes, list):
-        return "; ".join(map(str, outcomes))
+        return "; ".join(_said(str(outcome)) for outcome in outcomes)
     return str(parsed.get("outcome", summary))
+
+
+def _said(text: str) -> str:
+    return _LOST if placeholder_in(text) else text
 
 
 class Weight(NamedTuple):
@@ -166,7 +190,7 @@ class Calls(Struct):
     def summary(self, answer: str, note: str | None, digest: bytes = b"") -> Summary:
         files = sorted(self.files, key=lambda file: not self.files[file])
         failed = Counter(self.called[known] for known in self.failed & self.called.keys())
-        outcome = shortened(as_bytes(note or outcome_in(answer)), _QUOTED).decode()
+        outcome = shortened(as_bytes(note or _said(outcome_in(answer))), _QUOTED).decode()
         text = json.dumps({
             "outcome": outcome,
             "key_findings": self.findings,
@@ -208,6 +232,8 @@ class Turn(Obstacles, eq=False):
     position: int = 0  # number of messages after `closing` (after the prompt if it is None)
     after: int = 0  # number of live turns that follow
     depth: int = 0  # nesting depth of the archive; 0: the turn is not archived
+    record: ArchiveRecord | None = None  # of this archive
+    taken: Sequence[Extraction] = ()  # what stands where an archive would stand
     size: Size = field(default_factory=Size)
     summary: Summary = Summary()
 
@@ -222,6 +248,8 @@ class Turn(Obstacles, eq=False):
 
 class Archiving(Struct, frozen=True):
     rules: ArchiveRules
+    # Returns the JSON of a stored value, None if it is lost.
+    original: Callable[[Extraction], bytes | None] = lambda _: None
     requested: Mapping[str, str | None] = field(default_factory=dict)  # notes by ids of prompts
     # Summaries that the configured command wrote, by digests of turns.
     summaries: Mapping[bytes, str] = field(default_factory=dict)
@@ -311,22 +339,18 @@ class Archival(Struct, frozen=True):
         self, parsed: ParsedLine, form: Format, standing: Iterable[Extraction], rate: float
     ) -> Iterator[Removal]:
         ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
-        before = {value.path: value for value in standing if value.archive_id is not None}
+        stands = {LINK, *(value.path for value in standing)}
         link = {LINK: self.prompt.ident or ""} if linked else {}
         texts = {self.text_path: self.text, **link}
         places = offsets_of(parsed, texts)
         for path, new in texts.items():
-            taken, links = before.get(path), path == LINK
-            chars = 0 if links else len(str(value_at(parsed.entry, path)))
-            gone = self.middle if linked and not links else Sent()
-            anchor = self.closing.step.parent if links else None
+            chars = 0 if path in stands else len(str(value_at(parsed.entry, path)))
+            gone = self.middle if linked and path != LINK else Sent()
             yield Removal(
-                ident, placeholder_id(ident), path, "assistant", None,
-                (taken.chars if taken else chars) + gone.chars, block=False,
-                anchor=taken.anchor if taken else anchor, rest=rest, tokens=gone.tokens(rate),
-                start=places[path][0], end=places[path][1], new=json.dumps(new).encode(),
-                forced=True, reason="archived turn", how="archive",
-                takes_over=taken.id if taken else None,
+                ident, placeholder_id(ident), path, "assistant", None, chars + gone.chars,
+                block=False, anchor=self.closing.step.parent if path == LINK else None, rest=rest,
+                tokens=gone.tokens(rate), start=places[path][0], end=places[path][1],
+                new=json.dumps(new).encode(), forced=True, reason="archived turn", how="archive",
             )  # fmt: skip
 
 
@@ -355,12 +379,11 @@ class _Archiver:
     def __init__(self, session: Snapshot, rules: Rules, archiving: Archiving) -> None:
         self._session, self._archiving, self._rules = session, archiving, rules
         self._form, self._linked = session.form, session.form.archives == "linked"
-        self._rate, extractions = session.records.rate, session.records.extractions
-        self._archived = {value.entry_id: value for value in extractions
-                          if value.archive_id is not None and not value.is_link}  # fmt: skip
-        known = {record.id: record for record in session.records.archives}
-        self._archives = {value.entry_id: known[value.archive_id] for value in extractions
-                          if value.archive_id in known}  # fmt: skip
+        self._rate = session.records.rate
+        self._archives = {record.id: record for record in session.records.archives}
+        self._matcher = Matcher(self._form, session.survey, session.records)
+        # The last reply, and what stands in it.
+        self._reply: tuple[ParsedLine, list[Extraction]] | None = None
         self._restores = session.records.requested("restore")
         self._judge = Judge(session, rules, Frontier())
         # The hashes of the ids on the active branch. An entry's number is its index here.
@@ -407,6 +430,10 @@ class _Archiver:
             last = parsed.ident
         self._end_turn()
         self._unsure = ids.twice() | {hash(None)}
+        for turn in self._turns:  # a copy of another entry's placeholder is no placeholder of ours
+            moved = (self._matcher.moved.get(value.id) for value in turn.taken)
+            if any(owner in ids for owner in moved if owner not in (None, turn.closing_id)):
+                turn.barred = _UNKNOWN
 
     def _note_references(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
         continues = before is not None and step.parent == before
@@ -466,11 +493,7 @@ class _Archiver:
         self._hold(turn, self._judge.state(parsed))
         if entry.step.role == "reply":
             turn.closing = entry
-            value = self._archived.get(parsed.ident or "")
-            begins_so = entry.step.text.startswith(f"{MARK}\narchive: ")
-            archived = value.is_in(parsed.entry) if value else begins_so
-            record = self._archives.get(parsed.ident or "")
-            turn.depth = (record.depth if record else 1) if archived else 0
+            self._reply = parsed, self._matcher.standing(parsed)
 
     def _hold(self, turn: Turn, state: EntryState) -> None:
         """Record why an entry prevents archiving its turn. Keep the reason that lasts longest."""
@@ -489,11 +512,46 @@ class _Archiver:
                 ago = max(0, round(now - state.restored_at))
                 turn.held, turn.until = f"restored {ago} s ago: {ident}", until
 
+    def _read_reply(self, turn: Turn, closing: TurnEntry) -> None:
+        """Replace the last reply by what the agent wrote, and note what stands in its place."""
+        if self._reply is None:
+            return
+        parsed, standing = self._reply
+        step = closing.step
+        if any(value.replacement is None for value in standing):
+            step = self._form.turn_step(self._written(parsed, standing)) or step
+            turn.closing = closing._replace(step=step)
+        places = {step.text_path, *([LINK] if self._linked else [])}
+        turn.taken = [value for value in standing if value.path in places]
+        archive = next((value.archive_id for value in turn.taken if value.is_archive), None)
+        marked = step.text.startswith(f"{MARK}\narchive: ")
+        if archive or marked:
+            turn.record = self._archives.get(archive or 0)
+            turn.depth = turn.record.depth if turn.record else 1
+        unknown = placeholder_in(step.text) or (marked and not archive)
+        if unknown or any(value.blob_id is None for value in turn.taken):
+            turn.barred = _UNKNOWN
+        if step.text_path:
+            turn.size.answer = len(str(value_at(parsed.entry, step.text_path)))
+
+    def _written(self, parsed: ParsedLine, standing: Iterable[Extraction]) -> Entry:
+        entry = parse(parsed.raw) or {}
+        for value in standing:
+            if value.replacement is not None or not (value.block or value.kind == "assistant"):
+                continue
+            # A text block that stands for another kind of block is no text of the agent.
+            token = b"null" if value.block else self._archiving.original(value)
+            if token is not None:
+                value_at(entry, value.path[:-1])[value.path[-1]] = decode(token)
+        return entry
+
     def _end_turn(self) -> None:
         """Complete the last turn. Drop texts that no archive needs, to save memory."""
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
+        if turn.closing:
+            self._read_reply(turn, turn.closing)
         prompt, closing = turn.prompt, turn.closing
         step = closing.step if closing else TurnStep("reply")
         weight = (closing.weight if closing else self._total).less(prompt.weight)
@@ -501,7 +559,7 @@ class _Archiver:
         turn.size.middle = middle if self._linked or not turn.depth else 0
         turn.size.removed = weight.sent.chars if self._linked else weight.going
         turn.size.tokens = weight.sent.tokens(self._rate)
-        turn.size.calls, turn.size.answer = calls.tools.total(), len(step.text)
+        turn.size.calls = calls.tools.total()
         turn.requested = turn.prompt_id in self._archiving.requested
         note = self._archiving.requested.get(turn.prompt_id)
         known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, step.text, note))
@@ -513,8 +571,6 @@ class _Archiver:
             turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
             if prompt.ident is None or closing.ident is None:
                 turn.malformed = "its prompt or last answer has no usable id"
-            elif placeholder_in(step.text):
-                turn.malformed = "its last answer is extracted"
         turn.prompt, turn.closing = prompt.shortened(), closing and closing.shortened()
         if turn.dead:
             turn.position = turn.after = OLD
@@ -562,8 +618,8 @@ class _Archiver:
     def _archival(self, group: list[Turn], closing: TurnEntry) -> Archival:
         first, last = group[0], group[-1]
         counts = [
-            (record.turns, record.calls, record.failed)
-            if turn.depth and (record := self._archives.get(turn.closing_id or ""))
+            (turn.record.turns, turn.record.calls, turn.record.failed)
+            if turn.record
             else (1, turn.size.calls, turn.summary.failed)
             for turn in group
         ]  # fmt: skip

@@ -4,7 +4,7 @@ The planner only reads. It parses every edited line again and compares it with t
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -304,7 +304,7 @@ class _Planner:
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
         if ours and not back and not self._fields.undoes_some(ident or ""):
             edits += self._own.edits(parsed)
-        edits = list(self._signatures.weighed(parsed, edits))
+        edits = list(self._signatures.weighed(parsed, _taking_over(edits, left)))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
         if back:
             self._restored += [name for value in back for name in (ident, value.entry_id) if name]
@@ -313,3 +313,25 @@ class _Planner:
             # The value may be extracted again: at once if forced, else after its protection.
             self._judge.due(now + (0.0 if override is True else self._rules.keep_after_restore))
         return edits
+
+
+def _taking_over(edits: Iterable[Edit], standing: Iterable[Extraction]) -> Iterator[Edit]:
+    """Let removals store what the agent wrote, not what stands there for an extracted value.
+
+    Raises UntouchableError if that value has expired, or is only a part of what is removed.
+    """
+    known = list(standing)
+    for edit in edits:
+        yield _took_over(edit, known) if isinstance(edit, Removal) else edit
+
+
+def _took_over(removal: Removal, standing: list[Extraction]) -> Removal:
+    for value in standing:
+        shared = min(len(removal.path), len(value.path))
+        if removal.path[:shared] != value.path[:shared]:
+            continue
+        if removal.path != value.path or value.blob_id is None:
+            raise splice.UntouchableError("a value there is already extracted")
+        chars = removal.chars + value.chars
+        return replace(removal, takes_over=value.id, chars=chars, anchor=value.anchor)
+    return removal

@@ -113,7 +113,7 @@ class ExtractedValues:
         store, written = self._store, 0
         if removal.takes_over is not None:
             blob, digest, size = store.extractions.stored(
-                removal.takes_over, "a value expired while an archive was about to take it over"
+                removal.takes_over, "a value expired while another was about to take it over"
             )
         else:
             content = self._read(removal.start, removal.end)

@@ -4,12 +4,13 @@ import math
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
+from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
@@ -203,8 +204,8 @@ def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archivi
     if not settings.enabled or planner.examined.format.archives is None:
         return NO_ARCHIVING
     return Archiving(
-        rules or settings.archive_rules(), planner.records.to_archive,
-        most=settings.budget.max_messages, summaries=planner.summaries,
+        rules or settings.archive_rules(), partial(json_text, planner.examined.store),
+        planner.records.to_archive, planner.summaries, most=settings.budget.max_messages,
     )  # fmt: skip
 
 
