@@ -1,0 +1,173 @@
+"""Archives of turns whose last answer is extracted: the archive keeps what the agent wrote."""
+
+import json
+import os
+
+import pytest
+
+from brainsurgeon.operations.archive import archive
+from brainsurgeon.operations.relieve import relieve
+from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.show import show_turn
+from brainsurgeon.rewrite.budget import Wanted
+from building.turns import text_blocks
+from building.world import Conversation, append, pin
+
+DAY = 86_400
+ANSWERS = {"trigger_types": ["thinking", "tool_result", "assistant"], "min_value_length": 200}
+EPHEMERAL = {"budget": {"max_messages": 6}, "archive": {"enabled": True}}
+KEPT = {"retention": "1h", "retention_standing": "never"}
+
+
+def add_turn(talk, answer):
+    """Add a turn that an archive makes shorter even if its results are extracted."""
+    prompt = talk.user()
+    for number in range(8):
+        talk.call(call=f"{prompt}-{number}", arguments={"command": f"{number}" * 150})
+        talk.result("x" * 900, call=f"{prompt}-{number}")
+    return prompt, talk.assistant(answer)
+
+
+@pytest.fixture
+def session(world, clock):
+    """Return a session whose long answers can be extracted, its conversation and its turns' ends.
+
+    The clock of the world and the time since the system started go on together.
+    """
+    talk = Conversation()
+    ends = [add_turn(talk, f"Answer {number}. {'y' * 240}") for number in range(6)]
+    return world.put("s.jsonl", talk.bytes()), talk, ends
+
+
+def pass_days(world, days):
+    for _ in range(days):
+        world.clock.now += DAY
+        retention(world.settings(**KEPT), world.store, clock=world.clock)
+
+
+def by_trigger(world, path, ends):
+    world.scan(**ANSWERS)
+
+
+def by_pin(world, path, ends):
+    for _, closing in ends[:4]:
+        pin(world, closing, True)
+    world.scan()
+    for _, closing in ends[:4]:
+        pin(world, closing, None)
+
+
+def ephemeral(world, path):
+    world.scan(**EPHEMERAL)
+
+
+def relieved(world, path):
+    relieve(world.settings(), world.store, "main/s", Wanted(to=1200.0), clock=world.clock)
+
+
+def requested(world, path):
+    archive(world.settings(), world.store, "main/s", clock=world.clock)
+
+
+@pytest.mark.parametrize("extract", [by_trigger, by_pin])
+@pytest.mark.parametrize("make", [ephemeral, relieved, requested])
+def test_an_archive_takes_over_the_extracted_answer(world, session, extract, make):
+    """Its summary quotes the answer, and answer and turn come back after the value's retention."""
+    path, talk, ends = session
+    extract(world, path, ends)
+    for _, closing in ends[:4]:
+        assert text_blocks(path.read_bytes(), closing) == [f"[[extracted-{closing}]]"]
+    os.utime(path, (1, 1))
+    make(world, path)
+    archives = [
+        text for _, ident in ends for text in text_blocks(path.read_bytes(), ident)
+        if text.startswith("[archived turn]")
+    ]
+    assert archives
+    assert not any("[[extracted-" in text for text in archives)
+    assert any("Answer 0. yyy" in text for text in archives)
+    pass_days(world, 3)
+    last = next(ident for _, ident in reversed(ends)
+                if text_blocks(path.read_bytes(), ident)[0] in archives)  # fmt: skip
+    turn = show_turn(world.settings(), world.store, last, "main/s", world.clock.now)
+    lines = talk.bytes().splitlines()
+    number = next(number for number, line in enumerate(lines) if f'"id":"{last}"'.encode() in line)
+    assert list(turn.lines) == lines[number + 1 - len(turn.lines) : number + 1]
+
+    [answer] = world.restore_all(pristine=True)
+    assert not answer.unfinished
+    assert path.read_bytes() == talk.bytes()
+
+
+@pytest.mark.parametrize("lost", ["expired", "damaged"])
+def test_a_turn_whose_extracted_answer_is_lost_is_not_archived(world, session, lost):
+    """It stays as it is; the summary of an archive around it says that the answer is lost."""
+    path, _, ends = session
+    world.scan(**ANSWERS)
+    of_answers = "WHERE entry_id IN (?, ?) AND kind = 'assistant'"
+    answers = [ends[1][1], ends[3][1]]
+    if lost == "expired":
+        gone = "blob_id = NULL, expired_at = 1, expired_why = 'x'"
+        change = f"UPDATE extractions SET {gone} {of_answers}"
+    else:
+        change = (
+            "UPDATE blobs SET data = zeroblob(length(data)) WHERE id IN"
+            f" (SELECT blob_id FROM extractions {of_answers})"
+        )
+    world.store._connection.execute(change, answers)
+    world.store._connection.commit()
+    verdicts = requested_verdicts(world)
+
+    assert [verdicts[prompt].archived for prompt, _ in ends[:4]] == [True, False, True, False]
+    assert "original" in verdicts[ends[1][0]].reason
+    os.utime(path, (1, 1))
+    world.scan(**EPHEMERAL)
+    data = path.read_bytes()
+    assert b"[no longer available]" in data
+    for ident in answers:
+        assert text_blocks(data, ident) == [f"[[extracted-{ident}]]"]
+
+
+def requested_verdicts(world):
+    answer = archive(world.settings(), world.store, "main/s", clock=world.clock)
+    return {verdict.prompt_id: verdict for verdict in (*answer.archived, *answer.kept)}
+
+
+def test_an_answer_that_is_a_copied_placeholder_is_not_archived(world, session):
+    """The value belongs to the entry that it came from, which is still in the file."""
+    path, talk, ends = session
+    world.scan(**ANSWERS)
+    owner, since = ends[0][1], len(talk.lines)
+    prompt, copy = add_turn(talk, f"[[extracted-{owner}]]")
+    for _ in range(3):
+        add_turn(talk, "So.")
+    append(path, talk.lines[since:])
+    os.utime(path, (1, 1))
+
+    assert not requested_verdicts(world)[prompt].archived
+    assert text_blocks(path.read_bytes(), copy) == [f"[[extracted-{owner}]]"]
+    os.utime(path, (1, 1))
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == talk.bytes()
+
+
+def test_a_placeholder_inside_a_stored_value_is_restored_too(world, session):
+    """A store may hold an archive of a placeholder: the answer of the agent comes back."""
+    path, talk, ends = session
+    world.scan(**ANSWERS)
+    os.utime(path, (1, 1))
+    requested(world, path)
+    closing = ends[0][1]
+    text = json.dumps(f"[[extracted-{closing}]]").encode()
+    with world.store.transaction():
+        blob, digest, _ = world.store.blobs.put(text)
+        world.store._connection.execute(
+            "UPDATE extractions SET blob_id = ?, digest = ?, size = ?"
+            " WHERE entry_id = ? AND archive_id IS NOT NULL AND path LIKE '%text%'",
+            (blob, digest, len(text), closing),
+        )
+    os.utime(path, (1, 1))
+    answers = world.restore_all(pristine=True)
+
+    assert not any(answer.unfinished for answer in answers)
+    assert path.read_bytes() == talk.bytes()
