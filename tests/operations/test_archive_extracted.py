@@ -100,7 +100,7 @@ def test_an_archive_takes_over_the_extracted_answer(world, session, extract, mak
 
 
 @pytest.mark.parametrize("lost", ["expired", "damaged"])
-def test_a_turn_whose_extracted_answer_is_lost_is_not_archived(world, session, lost):
+def test_a_turn_with_a_lost_answer_is_not_archived(world, session, lost):
     """It stays as it is; the summary of an archive around it says that the answer is lost."""
     path, _, ends = session
     world.scan(**ANSWERS)
@@ -133,7 +133,7 @@ def requested_verdicts(world):
     return {verdict.prompt_id: verdict for verdict in (*answer.archived, *answer.kept)}
 
 
-def test_an_answer_that_is_a_copied_placeholder_is_not_archived(world, session):
+def test_a_copied_placeholder_as_answer_is_not_archived(world, session):
     """The value belongs to the entry that it came from, which is still in the file."""
     path, talk, ends = session
     world.scan(**ANSWERS)
