@@ -80,7 +80,9 @@ def test_an_archive_takes_over_the_extracted_answer(world, session, extract, mak
     os.utime(path, (1, 1))
     make(world, path)
     archives = [
-        text for _, ident in ends for text in text_blocks(path.read_bytes(), ident)
+        text
+        for _, ident in ends
+        for text in text_blocks(path.read_bytes(), ident)
         if text.startswith("[archived turn]")
     ]
     assert archives
