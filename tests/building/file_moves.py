@@ -282,6 +282,12 @@ MOVES = [
     copied_and_deleted, copied_after_an_exchange, moved_and_replaced_by_a_copy,
 ]  # fmt: skip
 
+# Those by which a file gets into the directory of another agent, or beside its renamed agent.
+BETWEEN_AGENTS = [
+    moved_to_another_agent, agents_exchanged, copied_in_an_agent_renamed, copied_to_another_agent,
+    copied_and_deleted, copied_after_an_exchange,
+]  # fmt: skip
+
 
 # --- forked --------------------------------------------------------------------------------------
 

@@ -117,13 +117,21 @@ def test_a_moved_and_rewritten_session_is_restored(world, move, settings, scanne
     check_restored(world, files)
 
 
-def test_a_rewritten_copy_of_another_agent_is_restored(world):
-    """A copy with new entry ids keeps the session id of its origin."""
+def test_a_rewritten_copy_is_restored_at_its_agent_only(world):
+    """A copy with new entry ids has the session id of its origin; another agent's copy stays."""
     files = write_three_sessions(world, own_id)
     world.scan(**SETTINGS)
     copies = copied_to_another_agent(world, files).items() - files.items()
+    rewritten(world, dict(copies))
+    held = {path: path.read_bytes() for path, _ in copies}
+    beside = files[world.directory / "a.jsonl"]
+    copy = shutil.copy2(world.directory / "a.jsonl", world.directory / "copy.jsonl")
+    files |= rewritten(world, {copy: beside})
+    results = world.restore_all(pristine=True)
 
-    check_restored(world, files | rewritten(world, dict(copies)))
+    assert {path: path.read_bytes() for path in files | held} == files | held
+    left = {result.session for result in results if result.left}
+    assert left == {f"third/{path.stem}" for path in held}
 
 
 def test_a_copy_of_an_archived_session_beside_its_twin_is_restored(world):

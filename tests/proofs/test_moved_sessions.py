@@ -31,6 +31,7 @@ from brainsurgeon.rewrite.apply import Attempt
 from building import claw_agent
 from building.claw import FORK, GATEWAY, ClawWorld
 from building.file_moves import (
+    BETWEEN_AGENTS,
     FORKS,
     MOVES,
     OTHER,
@@ -132,14 +133,14 @@ KNOWN_BY = [
         (happens, session, by)
         for happens in (*MOVES, *FORKS)
         for session, by in KNOWN_BY
-        if not (happens in FORKS and session is generic_log)
+        if not (happens in (*FORKS, *BETWEEN_AGENTS) and session is generic_log)
     ],
 )
 def test_moved_files_are_restored_with_their_own_values(world, happens, session, by):
     """After any move, copy or fork each file is printed and restored with its own values.
 
-    A log without a session id does not follow a renamed root: it may still be in the old one, where
-    it is reported as well.
+    Logs with numbered entries are moved within their agent only. A log without a session id does
+    not follow a renamed root: it may still be in the old one, where it is reported as well.
     """
     files = write_three_sessions(world, session)
     assert extract(world) == 3

@@ -23,6 +23,7 @@ from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ModelCall, Sent, ToolCall, TurnStep
 
 _GENERATED = re.compile(r"L[0-9]+-[0-9a-f]{8}")
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _LONGEST_ID = 1024
 WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)  # in names of tools that change a file
 
@@ -75,6 +76,10 @@ class Format(ABC):
         It is of parts that are never edited.
         """
         return None
+
+    def is_random(self, entry_id: str) -> bool:
+        """Check whether no other agent can have an entry with this id, unless it was copied."""
+        return _UUID.fullmatch(entry_id) is not None
 
     @abstractmethod
     def survey(self, lines: Lines, kept_messages: int) -> Survey:

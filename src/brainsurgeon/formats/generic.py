@@ -58,7 +58,7 @@ class Generic(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
-    version = 4
+    version = 5
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("message", *KINDS)

@@ -56,6 +56,7 @@ TREE_TYPES = (
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
 )  # fmt: skip
 
+_SHORT_ID = re.compile("[0-9a-f]{8}")  # of entries; the program may fall back to a whole UUID
 NOT_REPLAYED = ("error", "aborted")  # stop reasons of answers that are never sent again
 
 
@@ -280,7 +281,7 @@ _DETAILS: KeyPath = ("message", "details")
 
 class OpenClaw(Format):
     name = "openclaw"
-    version = 6
+    version = 7
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
@@ -347,6 +348,9 @@ class OpenClaw(Format):
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
+
+    def is_random(self, entry_id: str) -> bool:
+        return _SHORT_ID.fullmatch(entry_id) is not None or super().is_random(entry_id)
 
     def is_message(self, entry: Entry) -> bool:
         return _role(entry) in _ROLES or entry.get("type") == "custom_message"

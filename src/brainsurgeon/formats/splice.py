@@ -10,15 +10,13 @@ import orjson
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     FIELDS,
-    REDACTED,
-    RESTORED,
     Entry,
     KeyPath,
     decode,
     parse,
     value_at,
 )
-from brainsurgeon.model.plans import UNRECORDED, Edit, FieldEdit, Removal, Restoration
+from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
@@ -186,12 +184,8 @@ def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[Ke
     return spans if raw[end:] == texts[-1] else None
 
 
-# The values that we write into two of our fields. All our fields are at the top level of an entry,
-# never in a message or block: providers answer 400 to an unknown key in a block.
-_TOKENS = {
-    REDACTED: re.compile(rb"true"),
-    RESTORED: re.compile(rb'"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"'),
-}
+# All our fields are at the top level of an entry, never in a message or block: providers answer 400
+# to an unknown key in a block.
 
 
 def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
@@ -217,20 +211,6 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
     if line.raw[start:end] != after:
         return []
     return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
-
-
-def remove_marked_field(line: ParsedLine, name: str) -> list[FieldEdit]:
-    """Remove `_restored` or `_redacted`, even without a record, if written as we insert it."""
-    try:
-        span = _value_span(line, name)
-    except UntouchableError:  # a duplicate field is not ours; the rest of the line may be edited
-        return []
-    if span is None or not _TOKENS[name].fullmatch(line.raw, *span):
-        return []
-    after = _inserted(name, line.raw[slice(*span)])
-    start, end = _start_of_inserted(line, span[1], after), span[1]
-    written = line.raw[start:end] == after
-    return _edit(line, (start, end), b"", name, after, UNRECORDED) if written else []
 
 
 def _value_span(line: ParsedLine, name: str) -> Span | None:

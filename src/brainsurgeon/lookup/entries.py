@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -19,12 +18,15 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
+from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.lookup.owners import Place, countable, of_other_agents
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
 from brainsurgeon.model import entries
-from brainsurgeon.model.records import Extraction
+from brainsurgeon.model.records import Extraction, Others, Records
 from brainsurgeon.model.text import iso
-from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
@@ -105,20 +107,48 @@ def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     return EntryValues(session, here[-1].entry_id, newest(here))
 
 
+def attributable(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
+    """Drop the values of other agents under ids that are not random."""
+    record, listed = session.record, list(values)
+    form = FORMATS.get(record.format) if record else None
+    if form is None:
+        return listed
+    place = Place(session.path, session.agent_directory, record)
+    others = of_other_agents(store, place, {value.session_id for value in listed})
+    return list(countable(listed, others, form))
+
+
 def _in_session(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
     """Select the values that a session contains: by the store's records, else by its file."""
-    record = session.record
+    record, values = session.record, attributable(store, session, values)
     placed = store.placements.of_session(record.id) if record else frozenset()
     here = [value for value in values if value.id in placed]
     if not here and record:
         here = [value for value in values if value.session_id == record.id]
     if not here and values and session.file:  # a fork or a copy that no scan has seen yet
         with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
-            # Placeholders in lines that are too long to be read (`raw` is None) are not found.
-            found = (entries.PLACEHOLDER.findall(line.raw or b"") for line in opened.lines)
-            in_file = frozenset(chain.from_iterable(found))
-            here = [value for value in values if value.placeholder.encode() in in_file]
+            here = _standing(store, session, opened, values)
     return here
+
+
+def _standing(
+    store: Store, session: Session, opened: AnyOpen, values: list[Extraction]
+) -> list[Extraction]:
+    form, record = opened.format, session.record
+    place = Place(session.path, session.agent_directory, record)
+    others = of_other_agents(store, place, {value.session_id for value in values})
+    matcher = Matcher(form, form.survey(opened.lines, 0), Records(
+        countable(values, others, form),
+        same_identity=frozenset(row.id for row in store.sessions.of_identity(opened.identity)),
+        own=record.id if record else None, others=Others(others),
+    ))  # fmt: skip
+    found, ids = dict[int, Extraction](), set[str]()
+    for parsed in parsed_lines(opened.lines, form):
+        found.update((value.id, value) for value in matcher.standing(parsed))
+        ids.add(parsed.ident or "")
+    # In another entry, a value counts only if the recorded entry is gone.
+    copied = {ident for ident, recorded in matcher.moved.items() if recorded in ids}
+    return [value for value in found.values() if value.id not in copied]
 
 
 def _check_all_owned(store: Store, named: EntryValues) -> None:

@@ -63,9 +63,6 @@ class Restoration(Struct, frozen=True):
     tokens: int = 0
 
 
-UNRECORDED = 0  # `FieldEdit.undoes` if the store has no record of the field
-
-
 class FieldEdit(Struct, frozen=True):
     start: int
     end: int
@@ -73,7 +70,7 @@ class FieldEdit(Struct, frozen=True):
     entry_id: str
     name: str
     before: bytes | None  # the old JSON; None if the field was absent
-    undoes: int | None = None  # the id of the record to undo, or UNRECORDED; None: set the field
+    undoes: int | None = None  # the id of the record to undo; None: set the field
     rest: bytes | None = None  # as in `RemovedValue`
 
 

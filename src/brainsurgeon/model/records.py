@@ -163,6 +163,13 @@ class Request(Struct, frozen=True):
 EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 
 
+class Others(Struct, frozen=True):
+    """What belongs to other agents."""
+
+    sessions: frozenset[int] = frozenset()  # ids of their records
+    names: frozenset[str] = frozenset()  # of values in the file that count only in their sessions
+
+
 class Records(Struct, frozen=True):
     """The store's records of one session and of the values in its file."""
 
@@ -179,6 +186,7 @@ class Records(Struct, frozen=True):
     archives: tuple[ArchiveRecord, ...] = ()
     rate: float = RATE  # tokens per character
     damaged: frozenset[int] = frozenset()  # extractions whose stored values cannot be read
+    others: Others = Others()
 
     def requested(self, action: str) -> list[Request]:
         return [request for request in self.requests if request.action == action]

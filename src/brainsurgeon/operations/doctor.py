@@ -20,7 +20,7 @@ from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.status import LINKED, describe_databases, doubtful_roots
-from brainsurgeon.planning.matching import NO_RECORD, OTHER_ENTRY, SEVERAL
+from brainsurgeon.planning.matching import NO_RECORD, OTHER_AGENT, OTHER_ENTRY, SEVERAL
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
@@ -36,6 +36,7 @@ ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
+_ORPHANED = (NO_RECORD, OTHER_AGENT, OTHER_ENTRY, SEVERAL)
 _UNFINISHED = "the next scan or `doctor --repair` finishes or undoes it"
 _BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
 _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
@@ -291,9 +292,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         and value.id in here and not value.is_link
     )  # fmt: skip
     matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
-    orphans = tuple(
-        entry for entry, why in planned.handled.left if why in (NO_RECORD, OTHER_ENTRY, SEVERAL)
-    )
+    orphans = tuple(entry for entry, why in planned.handled.left if why in _ORPHANED)
     return SessionPlaceholders(
         matched, sum(is_expired[ident] for ident in matched), orphans,
         planned.sightings.typed, unmarked, examined.records.own,

@@ -9,7 +9,7 @@ from functools import cache, partial
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import AmbiguousError, NotFoundError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import UntouchableError, locate, splice
 from brainsurgeon.hosts import claude_code
@@ -58,11 +58,15 @@ def mount(
     """Replace placeholders in `data` by values of `scope`, shortened to `budget` bytes in total.
 
     Placeholders stay if the budget has no room. `data` is a JSON document or lines of JSON. Notices
-    replace expired and damaged values. Raises NotFoundError if `scope` has no session.
+    replace expired and damaged values. Raises NotFoundError if `scope` has no session, and
+    AmbiguousError if it names sessions of several agents.
     """
     listed = sessions_in(settings, store, scope)
     if not listed:
         raise NotFoundError("this scope has no session; name another agent or session")
+    if scope.session and len({session.agent_directory for session in listed}) > 1:
+        titles = [session.title for session in listed]
+        raise AmbiguousError(f"session {scope.session!r}", titles, "name its agent, too")
     session_ids = {session.record.id for session in listed if session.record}
     values_for = cache(lambda text: _values(store, listed[0], session_ids, text))
     documents, filled = [data], list[tuple[int, planned.Occurrence, bytes, bytes]]()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.formats import codex
+from brainsurgeon.lookup.entries import attributable
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import Context, Report, SessionPage, SessionSummary, Sum
@@ -47,8 +48,9 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
             else:
                 page, values = _page(summary, content), content.extracted
         if page.next_bytes is None and session.record:
+            contained = store.extractions.contained_in(session.record.id)
             values = (
-                value for value in store.extractions.contained_in(session.record.id)
+                value for value in attributable(store, session, contained)
                 if value.archive_id is None
                 and (value.state == "standing" or value.blob_id is not None)
             )  # fmt: skip

@@ -121,7 +121,8 @@ def _texts(
         unread.append(NotSearched(session.title, why))
     if session.record is None:
         return
-    extracted = store.extractions.contained_in(session.record.id)
+    contained = store.extractions.contained_in(session.record.id)
+    extracted = entries.attributable(store, session, contained)
     for extraction in entries.owned(store, session, extracted):
         stored = None if extraction.is_link else entries.json_text(store, extraction)
         if stored is None:

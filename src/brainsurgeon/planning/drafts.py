@@ -18,7 +18,6 @@ from brainsurgeon.model.entries import (
     FIELDS,
     REDACTED,
     RESTORED,
-    Entry,
     KeyPath,
     Part,
     placeholder_id,
@@ -208,12 +207,6 @@ class FieldRequests:
         self._missed: list[tuple[str, str]] = []
         self.dropped: dict[int, str] = {}  # entry ids of fields that are already gone, by record id
 
-    def concern(self, ident: str, entry: Entry) -> bool:
-        if ident in self.entries:
-            return True
-        ours = RESTORED in entry or REDACTED in entry
-        return ours and self._newest_undo(ident, None) is not None
-
     def edits(
         self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
         left: list[Extraction], now: float,
@@ -234,9 +227,6 @@ class FieldRequests:
         stays |= {RESTORED} if marked else set()
         stays |= {REDACTED} if any(value.is_redacted for value in left) else set()
         edits = self._undone(parsed, rest, stays)
-        if pristine is not None:
-            for name in {RESTORED, REDACTED} - stays - {edit.name for edit in edits}:
-                edits += splice.remove_marked_field(parsed, name)
         if chosen and put:
             edits += splice.set_field(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:

@@ -57,6 +57,10 @@ _NAMED = re.compile(
     rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
 )
 NO_RECORD = "the store has no record of this value"
+OTHER_AGENT = (
+    "the value belongs to another agent, whose entries are numbered like these; "
+    "if this session was moved, move it back"
+)
 OTHER_ENTRY = "the entry is not the recorded entry"
 SEVERAL = "several values may have been there"
 _NO_TURN = "only its text was restored: the turn itself is not in this session"
@@ -94,7 +98,7 @@ class Matcher:
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
         candidates: _ByPath = defaultdict(list)
         for value in replaced:
-            if self._matches(value, entry):
+            if self._matches(value, entry, ident):
                 candidates[value.path].append(value)
         parts = cache(  # at most once for each entry
             lambda: frozenset(
@@ -145,7 +149,8 @@ class Matcher:
             )
             if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
                 kind = "an archived turn: " if match[2] else ""
-                yield ident or "", kind + (OTHER_ENTRY if recorded else NO_RECORD)
+                unknown = OTHER_AGENT if name in self._records.others.names else NO_RECORD
+                yield ident or "", kind + (OTHER_ENTRY if recorded else unknown)
             else:
                 self.typed += match[2] is None
         replaced: _ByPath = defaultdict(list)
@@ -165,7 +170,7 @@ class Matcher:
                 known = seen_here or value.session_id in self._records.same_identity
                 if value.entry_id == ident or value.is_link or not known:
                     continue
-                if value.archive_id is not None and self._matches(value, entry):
+                if value.archive_id is not None and self._matches(value, entry, ident):
                     self.moved[value.id] = value.entry_id
                     yield value
 
@@ -196,7 +201,7 @@ class Matcher:
     def _belongs(
         self, value: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
     ) -> bool:
-        if not self._matches(value, entry):
+        if not self._matches(value, entry, ident):
             return False
         if ident == value.entry_id:
             return True
@@ -225,7 +230,9 @@ class Matcher:
                 return moved
         return value
 
-    def _matches(self, value: Extraction, entry: Entry) -> bool:
+    def _matches(self, value: Extraction, entry: Entry, ident: str | None) -> bool:
+        if ident != value.entry_id and value.session_id in self._records.others.sessions:
+            return False
         return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
 
 

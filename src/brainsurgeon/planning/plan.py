@@ -128,7 +128,7 @@ class _Planner:
         lost = self._records.last_sighted.difference(sighted)
         # If ids are not random (`rest` is set), an equal id does not prove that the recorded entry
         # was read: a new log may have replaced a rotated one.
-        read = {
+        read = dict.fromkeys(lost, False) | {
             value.id: value.rest is None and value.entry_id in self._ids
             for value in self._records.extractions if value.id in lost
         }  # fmt: skip
@@ -225,7 +225,7 @@ class _Planner:
                     self._judge.due(until)
 
     def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:
-        entry, ident = parsed.entry, parsed.ident
+        ident = parsed.ident
         standing = self._standing(parsed)
         wanted = [value for value in standing if self._restores.wants(value)]
         unfit = self._signatures.unfit(parsed, wanted, standing)
@@ -243,7 +243,7 @@ class _Planner:
                 parsed, standing, signatures, taken, emptied=emptied,
                 farthest=self._archivals.farthest(parsed.offset),
             )  # fmt: skip
-        named = ident is not None and self._fields.concern(ident, entry)
+        named = ident is not None and ident in self._fields.entries
         edited = bool(back or going or named or ours or archival)
         if not (standing or edited):
             return

@@ -25,8 +25,9 @@ from brainsurgeon.config import Settings
 from brainsurgeon.hosts import openclaw_database
 from brainsurgeon.hosts.openclaw_database import Payload, digest
 from brainsurgeon.hosts.openclaw_gate import Gate, fence
+from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
-from brainsurgeon.model.plans import Edit, FieldEdit, Outcome, Plan, Removal, bytes_after, gain
+from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
 from brainsurgeon.model.text import counted
@@ -107,7 +108,7 @@ class ExtractedValues:
             ident, change.examined.session.file, self._temporary, self.confirmation
         )
         self._archives = store.archives.add(ident, plan.archives, change.examined.now, run_id)
-        _note_fields(store, ident, self.journal_id, plan.fields, run_id)
+        _note_fields(store, self._change, self.journal_id, run_id)
 
     def _put(self, removal: Removal) -> int:
         store, written = self._store, 0
@@ -140,11 +141,12 @@ class ExtractedValues:
             yield self._named.get(edit.start, edit) if isinstance(edit, Removal) else edit
 
 
-def _note_fields(
-    store: Store, session_id: int, journal_id: int, edits: Sequence[FieldEdit], run_id: int | None
-) -> None:
+def _note_fields(store: Store, change: Change, journal_id: int, run_id: int | None) -> None:
     """Record edited fields, so that an undo of a second edit also undoes the first."""
-    records = store.fields.of_entries(session_id, {edit.entry_id for edit in edits})
+    session_id, edits, examined = change.session_id, change.plan.fields, change.examined
+    place = replace(examined.place, record=store.sessions.by_id(session_id))
+    entries = {edit.entry_id for edit in edits}
+    records = fields_of_entries(store, place, entries, examined.format)
     for edit in edits:
         if edit.undoes is not None:
             continue

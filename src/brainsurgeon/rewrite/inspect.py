@@ -16,8 +16,9 @@ from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
+from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import EVERYTHING, Records, Request, SessionRecord
+from brainsurgeon.model.records import EVERYTHING, Others, Records, Request, SessionRecord
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
@@ -156,12 +157,10 @@ class Examination(Struct, frozen=True, dict=True):
     @cached_property
     def records(self) -> Records:
         store, record = self.store, self.record
-        records = self.records_of_lines()
+        records = self.records_of_lines(placed=True)
         if record is None:
             return replace(records, requests=self.asked)
         placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
-        others = (value for value in records.extractions if value.id not in placed)
-        extractions = (*others, *store.extractions.contained_in(record.id))
         pending = (
             request for request in store.requests.of_session(record.id)
             if (request.lapses_at is None or request.lapses_at > self.now)
@@ -170,31 +169,46 @@ class Examination(Struct, frozen=True, dict=True):
         requests = (*pending, *self.asked)
         # Before the first change: of a database, some rows would be restored and others not.
         wanted = [
-            value for value in extractions
+            value for value in records.extractions
             if any(one.action == "restore" and one.concerns(value.entry_id) for one in requests)
         ]  # fmt: skip
         return replace(
             records,
-            extractions=extractions,
             last_sighted=placed,
             requests=requests,
             damaged=store.extractions.damaged(wanted),
-            archives=tuple(store.archives.of_session(record.id, extractions)),
+            archives=tuple(store.archives.of_session(record.id, records.extractions)),
             rate=full.calibration.rate if full else RATE,
         )
 
-    def records_of_lines(self) -> Records:
-        """Return the records of placeholders and fields in the lines to scan, without requests."""
+    @property
+    def place(self) -> Place:
+        file = self.session.file
+        return Place(file.path, file.agent_directory, self.record)
+
+    def records_of_lines(self, *, placed: bool = False) -> Records:
+        """Return the records of placeholders and fields in the lines to scan, without requests.
+
+        With `placed`, add the values that were last seen in the session.
+        """
         store, session, record = self.store, self.session, self.record
         lines = () if store.is_empty else session.lines
         names, entries = marks_in(lines, session.format)
+        values = store.extractions.by_names(names)
+        if placed and record:
+            known = {value.id: value for value in store.extractions.contained_in(record.id)}
+            values = [*(value for value in values if value.id not in known), *known.values()]
+        others = of_other_agents(store, self.place, {value.session_id for value in values})
+        counted = countable(values, others, session.format)
+        ours = {value.name for value in counted}
         return Records(
-            tuple(store.extractions.by_names(names)),
+            counted,
             same_identity=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
-            fields=tuple(store.fields.of_entries(record.id if record else None, entries)),
+            fields=fields_of_entries(store, self.place, entries, session.format),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,
             own=record.id if record else None,
+            others=Others(others, frozenset({value.name for value in values} - ours)),
         )
 
 

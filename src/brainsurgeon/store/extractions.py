@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 import zstandard
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
@@ -267,17 +267,12 @@ class Fields(Table):
         row = asdict(record) | {"id": None, "state": "pending", "journal_id": journal_id}
         self._insert("fields", row)
 
-    def of_entries(self, session_id: int | None, entries: Iterable[str]) -> list[FieldRecord]:
-        """Return the fields of a session, then those of `entries` in others (with session id 0)."""
-        own = self.of_session(session_id) if session_id is not None else []
-        known = {(one.entry_id, one.name) for one in own}
-        others = self._records(
+    def of_entries(self, entries: Iterable[str]) -> list[FieldRecord]:
+        """Return the fields, also undone ones, of entries with these ids in any session."""
+        return self._records(
             FieldRecord, "fields WHERE entry_id IN (SELECT value FROM json_each(?))"
             " AND state != 'pending' ORDER BY id", json.dumps(sorted(entries)),
         )  # fmt: skip
-        return own + [
-            replace(one, session_id=0) for one in others if (one.entry_id, one.name) not in known
-        ]
 
     def of_session(self, session_id: int) -> list[FieldRecord]:
         standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"

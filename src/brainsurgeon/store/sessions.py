@@ -1,5 +1,6 @@
 """The catalogue of sessions, and facts about sessions and their files."""
 
+import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -65,6 +66,12 @@ class Sessions(Table):
 
     def by_id(self, ident: int) -> SessionRecord:
         return _session(self._execute(_SESSION + " WHERE id = ?", (ident,)).fetchone())
+
+    def by_ids(self, idents: Iterable[int]) -> list[SessionRecord]:
+        listed = json.dumps(sorted(set(idents)))
+        statement = _SESSION + " WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+        rows = self._execute(statement, (listed,))
+        return [*map(_session, rows)]
 
     def at(self, path: str) -> SessionRecord | None:
         rows = self._execute(_SESSION + " WHERE path = ?", (os.fsencode(path),))
