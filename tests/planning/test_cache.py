@@ -1,12 +1,19 @@
 """Waiting for a cold prompt cache, and the prices that decide it."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import NO_SURVEY
-from brainsurgeon.planning.cache import Break, Cache, due, price_of
-from brainsurgeon.planning.calls import load_of, newest_calls
+from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.turns import ModelCall
+from brainsurgeon.planning.budget import measure
+from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Break, Cache, Usage, due, price_of, read
+from brainsurgeon.planning.calls import calls_in, load_of, newest_calls
 from building.format_reading import open_lines
 from building.world import Conversation
 
@@ -55,6 +62,54 @@ def test_cache_price_depends_on_the_model(model, read, write, hour):
     assert (price.read, price.of_write(hour=False), price.of_write(hour=True)) == (
         read, write, hour
     )  # fmt: skip
+
+
+def warmed(*minutes):
+    """Return pi's session of one turn whose cache was kept warm, and the time of its answer."""
+    talk = Conversation()
+    talk.user("go on")
+    talk.assistant("done")
+    usage = {"input": 10, "output": 200, "cacheRead": 0, "cacheWrite": 9000}
+    talk.lines[-1]["message"] |= {"usage": usage, "model": "claude-opus-4-5"}
+    answered = parse_time(talk.lines[-1]["timestamp"])
+    for minute in minutes:
+        talk.entry("usage", provider="anthropic", model="claude-opus-4-5")
+        talk.lines[-1] |= {
+            "kind": "cache_warm",
+            "timestamp": datetime.fromtimestamp(answered + 60 * minute, UTC).isoformat(),
+            "usage": {"input": 10, "output": 1, "cacheRead": 9000, "cacheWrite": 0,
+                      "cost": {"total": 0.01}},
+        }  # fmt: skip
+    return talk, answered
+
+
+def test_calls_that_keep_the_cache_warm_count_for_warmth_and_money_alone():
+    """The cache lives on after the newest; load and last answer are those of the turn."""
+    talk, answered = warmed(4.5, 9)
+    form = FORMATS["openclaw"]
+    with open_lines(talk.bytes()) as lines:
+        survey, records = form.survey(lines, 3), Records((), frozenset())
+        cache, _ = read(lines, form, survey, Plan(), records, answered + 3600)
+        measured = measure(lines, form, survey, records)
+
+        assert cache.warm_until == answered + 9 * 60 + LIFE
+        assert load_of(lines, form, survey) == 9210
+        assert (measured.last.at, len(measured.calls)) == (answered, 1)
+        assert len(list(calls_in(lines.backward(), form))) == 3
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [([True, False], LIFE), ([False, True], LONG_LIFE), ([True, None], LONG_LIFE)],
+)
+def test_life_of_a_cache_is_that_of_its_newest_record(hours, expected):
+    """Five minutes and an hour mix within a session; reading alone does not change the life."""
+    usage = Usage()
+    for hour in hours:
+        usage.called(ModelCall(None, "m", 100, 5.0, cached=90, written=9 if hour is not None else 0,
+                               hour=bool(hour)))  # fmt: skip
+
+    assert usage.cache(5.0).warm_until == 5.0 + expected
 
 
 def test_a_configured_price_takes_precedence():

@@ -433,7 +433,7 @@ class OpenClaw(Format):
     def call(self, entry: Entry) -> ModelCall | None:
         message = dict_or_empty(entry.get("message"))
         if message.get("role") != "assistant":
-            return None
+            return _aside(entry, message)
         # On a new branch, OpenClaw repeats messages. Only the ids of their entries differ.
         names = (message.get("responseId"), message.get("timestamp"))
         ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
@@ -453,6 +453,21 @@ class OpenClaw(Format):
 
     def switches_model(self, entry: Entry) -> bool:
         return entry.get("type") == "model_change"
+
+
+def _aside(entry: Entry, message: Entry) -> ModelCall | None:
+    """Return a recorded call that is no answer: of pi's cache warmer, a summary or a tool.
+
+    pi 1.6.0 repeats a request while it waits, so that its cache lives for up to half an hour more
+    (`dist/core/cache-warmer.js`). The prompts of the others are not the session's.
+    """
+    usage = entry.get("usage", message.get("usage"))
+    if not isinstance(usage, dict):
+        return None
+    ident = repr((entry.get("id"), entry.get("timestamp")))
+    call = replace(weight.recorded(entry, usage, entry.get("model"), ident), aside=True)
+    warms = entry.get("kind") == "cache_warm"
+    return call if warms else replace(call, tokens=0, cached=0, written=0)
 
 
 def _result(message: Entry) -> ToolResult:

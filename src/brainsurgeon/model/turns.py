@@ -157,6 +157,7 @@ class ModelCall(Struct, frozen=True):
     output: int = 0  # tokens of the answer
     cost: float | None = None  # recorded dollars for the prompt
     dollars: float | None = None  # recorded dollars for prompt and answer
+    aside: bool = False  # no part of a turn: it kept the cache warm, or summarised
 
 
 class Spent(Struct, frozen=True):

@@ -83,8 +83,8 @@ class Measure:
             self._removed[min(value.extracted_at, left)] += size
 
     def _call(self, call: ModelCall) -> None:
-        self.model = call.model or self.model
-        if call.end == "failed":  # the last answer or refusal still holds
+        self.model = self.model if call.aside else call.model or self.model
+        if call.aside or call.end == "failed":  # the last answer or refusal still holds
             return
         self.last, self.last_sent = call, self.sent
         for at, size in self._removed.items():

@@ -59,7 +59,7 @@ class Usage:
 
     def forget(self) -> None:
         """Forget what is cached: the next request shares no prefix with the last call."""
-        self._last, self._cached = None, False
+        self._last, self._cached, self._hour = None, False, False
 
     def is_same_model(self, call: ModelCall) -> bool:
         return self._last is not None and self._last.model == call.model
@@ -72,7 +72,8 @@ class Usage:
             self.forget()
         self._last = call
         self._cached |= bool(call.cached or call.written)
-        self._hour |= call.hour
+        if call.written:  # five minutes and an hour can mix within a session
+            self._hour = call.hour
         if call.ident is None or call.ident not in self._seen:
             self._seen.add(call.ident)
             if self._calls:

@@ -45,7 +45,7 @@ class RecordedCalls:
                 self._seen.update({call.ident} - {None})
                 self._calls.append(call)
                 models.add(call.model)
-                if compactions and not compactions[-1].tokens:
+                if compactions and not (compactions[-1].tokens or call.aside):
                     compactions[-1] = replace(compactions[-1], tokens=call.tokens + call.output)
             self.stated = self.stated or form.cost_so_far(parsed.entry)
             if form.starts_context(parsed.entry):
@@ -133,7 +133,7 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
         if call is not None and call.tokens and (call.ident is None or call.ident not in seen):
             seen.add(call.ident)
             yield call
-        if call is not None:
+        if call is not None and not call.aside:
             unrecorded = 0 if call.tokens else unrecorded + 1
         if unrecorded > MOST_UNRECORDED:
             return
@@ -143,7 +143,8 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
 
 def load_of(lines: Lines, form: Format, survey: Survey) -> int:
     live = (line for line in lines.backward() if survey.dead(line.offset) is None)
-    last = next(newest_calls(live, form), None)
+    calls = newest_calls(live, form)
+    last = next((one for one in calls if isinstance(one, Compaction) or not one.aside), None)
     return last.tokens + last.output if isinstance(last, ModelCall) else 0
 
 
@@ -219,9 +220,10 @@ def last_answers(
         unanswered += step is not None and step.role == "prompt"
         if form.starts_context(parsed.entry) or unanswered > 1:
             return
-        if call is not None:
-            unanswered = 0
-        if call is not None and call.end != "failed":
+        if call is None or call.aside:
+            continue
+        unanswered = 0
+        if call.end != "failed":
             yield _stable_id(parsed), call
             if call.end == "complete":
                 return

@@ -81,7 +81,9 @@ def history(
             last = None
         if step is not None and step.role == "prompt":
             events.append(Prompted(parse_time(entry.get("timestamp")), messages))
-        if call is not None and call.tokens and (call.ident is None or call.ident not in met):
+        if call is not None and call.aside and call.tokens:
+            events.append(call)  # the same prompt again
+        elif call is not None and call.tokens and (call.ident is None or call.ident not in met):
             if not met:
                 events.append(Fixed(max(0, call.tokens - sent)))
             met.add(call.ident)
@@ -274,10 +276,12 @@ class Replay:
         return self._calls
 
     def _call(self, call: ModelCall) -> None:
-        # A compaction or a step back by the user has removed the values behind the prompt's end.
-        self._recent = [value for value in self._recent if value.before < call.tokens]
-        self._due.cut(call.tokens)
-        self._gone.cut(call.tokens)
+        if call.aside:  # the prompt of the last call again: the answer to that call stays
+            call = replace(call, output=self._last.output if self._last else 0)
+        else:  # a compaction or a step back has removed the values behind the prompt's end
+            self._recent = [value for value in self._recent if value.before < call.tokens]
+            self._due.cut(call.tokens)
+            self._gone.cut(call.tokens)
         cached = self._read(call, call.cached - self._gone.in_front(call.cached))
         replayed = sent_with(call, call.tokens - self._gone.tokens, cached)
         start, end = self._changed
