@@ -620,9 +620,27 @@ def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
     result_parts = parts(conversation.bytes(), ident)
 
     assert result_parts["message.content.0.content"].locked == (
-        "the agent sends a short text in its place"
+        "the prompt contains a short text in its place"
     )
     assert not result_parts["toolUseResult.stdout"].locked
+
+
+def test_results_that_the_provider_cleared_are_neither_sent_nor_extracted(conversation):
+    """The newest answer says how many, oldest first; those before a compaction do not count."""
+    conversation.turn()
+    conversation.compaction()
+    cleared, kept = conversation.turn(), conversation.turn()
+    edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 1}]
+    conversation.lines[-1]["message"]["context_management"] = {"applied_edits": edits}
+    data = conversation.bytes()
+    look = survey(FORM, data)
+
+    sizes = {entry.get("uuid"): FORM.sent(entry, look).chars for _, _, _, entry in entries(data)}
+    locked = [parts(data, one)["message.content.0.content"].locked for one in (cleared, kept)]
+    assert (sizes[cleared], sizes[kept]) == (0, 2000)
+    assert locked == ["the prompt contains a short text in its place", None]
+    conversation.turn()  # this answer clears nothing
+    assert not parts(conversation.bytes(), cleared)["message.content.0.content"].locked
 
 
 def test_task_notification_is_a_locked_tool_result(conversation):

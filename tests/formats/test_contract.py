@@ -23,6 +23,7 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
+from brainsurgeon.model.sessions import NO_SURVEY
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.format_reading import WINDOW, entries, survey
 from building.world import SAMPLES, dump
@@ -314,7 +315,7 @@ class FormatContract:
                 assert step.role in ROLES.get(part.kind, (step.role,))
             if step.role in STEPS:
                 assert self.form.is_message(entry)
-                sent[step.role] += self.form.sent(entry).tokens()
+                sent[step.role] += self.form.sent(entry, NO_SURVEY).tokens()
         assert all(sent.values())
 
     def test_turn_is_open_from_its_prompt_to_its_last_reply(self, sample):
@@ -464,7 +465,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (6, "acc2a9ab")
+    results = (7, "acc2a9ab")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

@@ -7,6 +7,7 @@ from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
+from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
 
 CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
@@ -68,7 +69,7 @@ def codex(**payload):
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
     """Values shown only on the screen, failed replies and control entries count nothing."""
-    assert dialect.sent(entry) == sent
+    assert dialect.sent(entry, NO_SURVEY) == sent
 
 
 SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
@@ -101,7 +102,7 @@ def test_tokens_off_is_zero_for_what_requests_omit(form, entry, path, block, tok
     token = EMPTIED if block is None else placeholder
     before = repr(entry)
 
-    assert tokens_off(FORMATS[form], entry, path, token, 0.5) == tokens
+    assert tokens_off(FORMATS[form], entry, NO_SURVEY, path, token, 0.5) == tokens
     assert repr(entry) == before
 
 
@@ -150,7 +151,7 @@ def test_malformed_values_weigh_nothing():
                 claw(role="assistant", content=odd, usage=odd, model=odd),
                 claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
             ):  # fmt: skip
-                assert dialect.sent(entry).pictures == 0
+                assert dialect.sent(entry, NO_SURVEY).pictures == 0
                 call = dialect.call(entry)
                 assert call is None or call.tokens == 0
     assert CODEX.window({"payload": {"model_context_window": "x"}}) is None

@@ -121,7 +121,7 @@ class Format(ABC):
         """Yield the texts of the tool results in the entry."""
 
     @abstractmethod
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: Entry, survey: Survey) -> Sent:
         """Return the size of the entry in requests."""
 
     @abstractmethod

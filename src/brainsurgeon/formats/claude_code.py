@@ -8,6 +8,7 @@ except the records of API requests: Claude Code reads only their hash. Sources: 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct, field
@@ -197,6 +198,12 @@ class Chain:
                 positions[node.offset] = at
         return positions
 
+    def first_results(self, number: int) -> list[str]:
+        """Return the ids of the calls whose results come first after the last compaction."""
+        live = (self._nodes[index] for index in self._live)
+        results = (node.results for node in live if node.offset > self._boundary)
+        return list(islice(chain.from_iterable(results), number))
+
     def last_prompt(self) -> int | None:
         for node in (self._nodes[index] for index in reversed(self._live)):
             if node.is_message and node.message is None and not node.results:
@@ -279,13 +286,26 @@ def _waiting(entry: Entry, before: int) -> int:
     return max(0, before + changes.get(str(entry.get("operation")), 0)) if is_change else before
 
 
+def _cleared(entry: Entry) -> int:
+    """Return how many results the provider cleared from this answer's prompt, oldest first.
+
+    Claude Code asks for it after a pause. (provider's page "Context editing")
+    """
+    edits = dict_or_empty(message_of(entry).get("context_management")).get("applied_edits")
+    return sum(
+        weight.counts(edit, "cleared_tool_uses")
+        for edit in map(dict_or_empty, edits if isinstance(edits, list) else ())
+    )
+
+
 def _first_text(entry: Entry) -> str:
     return next((text for _, text in texts_in(message_of(entry).get("content"))), "")
 
 
 class ClaudeSurvey(Survey, frozen=True):
     tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
-    replaced: frozenset[str] = frozenset()  # ids of calls whose results are sent as a short text
+    # Ids of calls whose results the agent or its provider replaces with a short text.
+    replaced: frozenset[str] = frozenset()
 
 
 NOTHING_SEEN = ClaudeSurvey(0, {}, None)
@@ -393,7 +413,7 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
     tool = survey.tools.get(call)
     locked = None
     if call in survey.replaced:
-        locked = "the agent sends a short text in its place"
+        locked = "the prompt contains a short text in its place"
     elif isinstance(content, str) and content.startswith("<persisted-output>"):
         locked = "the agent keeps the output in a file"
     elif tool == "ExitPlanMode":
@@ -454,7 +474,7 @@ def _within(
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 6
+    version = 7
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("summary", "file-history-snapshot", "queue-operation", "progress")
@@ -476,6 +496,7 @@ class ClaudeCode(Format):
         leaf: str | None = None
         metadata: Entry = {}
         waiting, tools, replaced = 0, dict[str, str](), set[str]()
+        cleared: tuple[str | None, int] = (None, 0)  # by the newest answer's id
         for line in lines:
             entry = parse(line.raw.removeprefix(BOM)) if line.raw else None
             if entry is None:
@@ -488,16 +509,20 @@ class ClaudeCode(Format):
                 if node.kind == BOUNDARY:
                     metadata = dict_or_empty(entry.get("compactMetadata"))
                 tools |= _tools(entry)
+                if node.message is not None:
+                    number = _cleared(entry)
+                    same = node.message == cleared[0]
+                    cleared = node.message, max(number, cleared[1]) if same else number
             if entry.get("type") == "content-replacement":
                 replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
             waiting = _waiting(entry, waiting)
-        chain = Chain(nodes, leaf, metadata)
-        open_turn, quiet = _open_turn(lines, in_subagent_file=chain.in_subagent_file)
+        tree = Chain(nodes, leaf, metadata)
+        open_turn, quiet = _open_turn(lines, in_subagent_file=tree.in_subagent_file)
         return ClaudeSurvey(
-            kept_messages, chain.positions(kept_messages),
+            kept_messages, tree.positions(kept_messages),
             open_turn or ("a prompt waits in the queue" if waiting else None),
-            chain.last_prompt(), chain.dead(), quiet=quiet, tools=tools,
-            replaced=frozenset(replaced),
+            tree.last_prompt(), tree.dead(), quiet=quiet, tools=tools,
+            replaced=frozenset(replaced | {*tree.first_results(cleared[1])}),
         )  # fmt: skip
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
@@ -610,7 +635,7 @@ class ClaudeCode(Format):
             parts = content_parts(block.get("content"), path, "tool_result", None)
             yield from results_in(entry, parts, block.get("tool_use_id"))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: Entry, survey: Survey) -> Sent:
         if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
             return Sent()
         if entry["type"] == "attachment":
@@ -618,7 +643,14 @@ class ClaudeCode(Format):
             return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
         if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
             return Sent()
-        return weight.content(message_of(entry).get("content"))
+        content = message_of(entry).get("content")
+        replaced = survey.replaced if isinstance(survey, ClaudeSurvey) else ()
+        if replaced and isinstance(content, list):
+            content = [
+                block for block in content
+                if str_or_none(dict_or_empty(block).get("tool_use_id")) not in replaced
+            ]  # fmt: skip
+        return weight.content(content)
 
     def call(self, entry: Entry) -> ModelCall | None:
         if entry_id(entry) is None or entry["type"] != "assistant":

@@ -11,6 +11,7 @@ import re
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.model.entries import Entry
+from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.turns import ModelCall, Sent
 
 NAME = "codex"
@@ -31,7 +32,7 @@ def agent(head: bytes) -> str | None:
 
 
 class Codex:
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: Entry, survey: Survey = NO_SURVEY) -> Sent:  # noqa: ARG002
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "compacted":
             history = payload.get("replacement_history")

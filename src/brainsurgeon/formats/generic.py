@@ -148,7 +148,7 @@ class Generic(base.Format):
             parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
             yield from base.results_in(entry, parts, _call_id(block))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
         parts = list(self.parts(entry, NO_SURVEY, None))
         chars = sum(part.chars for part in parts if not part.block)
         return Sent(chars, sum(part.block for part in parts))

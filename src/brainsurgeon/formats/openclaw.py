@@ -413,7 +413,7 @@ class OpenClaw(Format):
             parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
             yield from results_in(entry, parts, message.get("toolCallId"))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
         kind, message = entry.get("type"), entry.get("message")
         if kind == "custom_message":
             return weight.content(entry.get("content"))

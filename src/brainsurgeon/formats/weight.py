@@ -11,6 +11,7 @@ from typing import Any
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import Entry, KeyPath, decode
+from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall, Sent
 
@@ -90,9 +91,11 @@ def _block(block: Entry, depth: int) -> Sent:
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
-def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
+def tokens_off(
+    form: Format, entry: Entry, survey: Survey, path: KeyPath, new: bytes, rate: float
+) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
-    before, after = map(form.sent, _replaced(entry, path, decode(new)))
+    before, after = (form.sent(one, survey) for one in _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
 
 

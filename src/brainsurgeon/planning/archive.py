@@ -483,7 +483,7 @@ class _Archiver:
         going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
                  and part.locked is None and not part.dead)  # fmt: skip
         live = dead is None and self._form.is_message(entry)
-        return Weight(self._form.sent(entry), sum(going), int(live))
+        return Weight(self._form.sent(entry, survey), sum(going), int(live))
 
     def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
         turn.size.entries += 1

@@ -55,7 +55,8 @@ class Measure:
         self.calls.clear()
 
     def look(
-        self, entry: Entry, removed: Iterable[Extraction], *, counts: bool, left: float = math.inf
+        self, entry: Entry, sent: Sent, removed: Iterable[Extraction], *, counts: bool,
+        left: float = math.inf,
     ) -> None:  # fmt: skip
         """Add an entry. `removed` are its extracted values that earlier calls contained.
 
@@ -64,7 +65,6 @@ class Measure:
         call = self._form.call(entry)
         if call is not None:
             self._call(call)
-        sent = self._form.sent(entry)
         if self._form.starts_context(entry):
             self.calls.clear()
             self.last = None  # a refusal concerned the context before it
@@ -104,16 +104,18 @@ def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Mea
         at, entry = left.get(parsed.offset, math.inf), parsed.entry
         removed = [
             value for value in matcher.standing(parsed)
-            if value.tokens or (at < math.inf and _is_sent(form, entry, value))
+            if value.tokens or (at < math.inf and _is_sent(form, entry, survey, value))
         ]  # fmt: skip
-        measured.look(entry, removed, counts=form.is_message(entry), left=at)
+        measured.look(
+            entry, form.sent(entry, survey), removed, counts=form.is_message(entry), left=at
+        )
     return measured
 
 
-def _is_sent(form: Format, entry: Entry, value: Extraction) -> bool:
+def _is_sent(form: Format, entry: Entry, survey: Survey, value: Extraction) -> bool:
     # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
     new = placeholder_token("x", block=value.block)
-    return tokens_off(form, entry, value.path, new, 1.0) != 0
+    return tokens_off(form, entry, survey, value.path, new, 1.0) != 0
 
 
 def _archived(lines: Lines, form: Format, survey: Survey, records: Records) -> dict[int, float]:
@@ -143,7 +145,7 @@ def measure_codex(lines: Lines) -> Measure:
         if line.raw and (entry := parse(line.raw)) is not None:
             if form.starts_context(entry):
                 measured.begin_anew()
-            measured.look(entry, (), counts=False)
+            measured.look(entry, form.sent(entry), (), counts=False)
             measured.window = form.window(entry) or measured.window
     return measured
 
@@ -245,7 +247,7 @@ def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rat
             break
         if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
             messages += form.is_message(entry)
-            tokens += form.sent(entry).tokens(rate)
+            tokens += form.sent(entry, survey).tokens(rate)
     return replace(_bounded(rules, "keep_recent", max, messages), keep_recent_tokens=0)
 
 

@@ -121,7 +121,7 @@ def read(
             usage.called(call)
         changed = max(changed, taken.get(parsed.ident or "", 0.0))
         if in_front or end is None or parsed.offset < end:
-            tokens = form.sent(parsed.entry).tokens(rate)
+            tokens = form.sent(parsed.entry, survey).tokens(rate)
             front, uncached = (front + tokens, uncached + tokens) if in_front else (front, uncached)
             behind += 0 if in_front else tokens
         if parsed.ident in prompts:

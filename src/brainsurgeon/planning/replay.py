@@ -96,12 +96,12 @@ def history(
                 growths.append(_Growth(call.tokens - last.tokens, sent, values))
             events.append(call)
             last, sent, since = call, 0, len(events)
-        sent += form.sent(entry).tokens(records.rate)
+        sent += form.sent(entry, survey).tokens(records.rate)
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in matcher.standing(parsed) if value.tokens
         )  # fmt: skip
-        events += _values(parsed, form, rules, newer, records.rate, messages)
+        events += _values(parsed, form, survey, rules, newer, records.rate, messages)
         messages += form.is_message(entry)
     _measure(events, growths)
     return events
@@ -144,8 +144,8 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    parsed: ParsedLine, form: Format, rules: ValueRules, newer: Mapping[Values, int],
-    rate: float, number: int,
+    parsed: ParsedLine, form: Format, survey: Survey, rules: ValueRules,
+    newer: Mapping[Values, int], rate: float, number: int,
 ) -> Iterator[Value]:  # fmt: skip
     for part in form.parts(parsed.entry, LONG_AGO, parsed.offset):
         values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
@@ -154,7 +154,7 @@ def _values(
         decision = extract(part, value_at(parsed.entry, part.path), state, rules, 0.0)
         if isinstance(decision, Extract) and not part.dead:
             token = part.instead or placeholder_token(_PLACEHOLDER, block=part.block)
-            tokens = tokens_off(form, parsed.entry, part.path, token, rate)
+            tokens = tokens_off(form, parsed.entry, survey, part.path, token, rate)
             rule = rules.match(part)
             if tokens > 0:
                 keep = rule.keep_recent if rule else rules.keep_recent

@@ -205,13 +205,13 @@ class Gatherer:
         return unfit
 
     def weighed(self, parsed: ParsedLine, edits: Iterable[_AnyEdit]) -> Iterator[_AnyEdit]:
-        gone = parsed.offset in self._leaving or self._session.survey.dead(parsed.offset)
-        rate = self._session.records.rate
+        survey, rate = self._session.survey, self._session.records.rate
+        gone = parsed.offset in self._leaving or survey.dead(parsed.offset)
         for edit in edits:
             if gone or not isinstance(edit, Removal):
                 yield edit
             else:
-                less = tokens_off(self._form, parsed.entry, edit.path, edit.new, rate)
+                less = tokens_off(self._form, parsed.entry, survey, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, parsed: ParsedLine, parts: Iterable[Part] | None = None) -> set[KeyPath]:
