@@ -465,7 +465,7 @@ def _aside(entry: Entry, message: Entry) -> ModelCall | None:
     if not isinstance(usage, dict):
         return None
     ident = repr((entry.get("id"), entry.get("timestamp")))
-    call = replace(weight.recorded(entry, usage, entry.get("model"), ident), aside=True)
+    call = replace(weight.recorded(entry, usage, entry.get("model"), ident), end="aside")
     warms = entry.get("kind") == "cache_warm"
     return call if warms else replace(call, tokens=0, cached=0, written=0)
 

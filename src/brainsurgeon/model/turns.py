@@ -149,15 +149,19 @@ class ModelCall(Struct, frozen=True):
     tokens: int = 0  # of the prompt, cached or not; 0 if not recorded, as for failed calls
     at: float | None = None  # the time of the answer
     refusal: Refusal | None = None
-    # `cut`: the answer reached its highest length; `failed`: none came, for any other reason.
-    end: Literal["complete", "cut", "refused", "failed"] = "complete"
+    # `cut`: the answer reached its highest length; `failed`: none came, for any other reason;
+    # `aside`: the call is no part of a turn: it kept the cache warm, or summarised.
+    end: Literal["complete", "cut", "refused", "failed", "aside"] = "complete"
     cached: int = 0  # tokens read from the cache
     written: int = 0  # tokens written to the cache
     hour: bool = False  # the cache keeps them for an hour
     output: int = 0  # tokens of the answer
     cost: float | None = None  # recorded dollars for the prompt
     dollars: float | None = None  # recorded dollars for prompt and answer
-    aside: bool = False  # no part of a turn: it kept the cache warm, or summarised
+
+    @property
+    def aside(self) -> bool:
+        return self.end == "aside"
 
 
 class Spent(Struct, frozen=True):
