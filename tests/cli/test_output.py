@@ -490,10 +490,12 @@ def test_sessions_filters_by_agent_and_state_and_sorts(world, entry_id, conversa
 def test_evidence_prints_an_index_and_a_bounded_text(cli, entry_id):
     """After an index of calls, the text between the markers keeps to `--budget` bytes."""
     result = cli("evidence", "main/s", "--budget", "1500")
-    index, _, rest = result.stdout.decode().partition("--- evidence ---\n")
+    mark = result.stdout.decode()[:9]
+    index, _, rest = result.stdout.decode().partition(f"{mark}--- evidence ---\n")
 
     assert result.returncode == 0
-    assert index == "1. exec [2,000 B]\n2. exec [2,000 B]\n"
-    assert rest.endswith("y\n--- end ---\n")
-    assert len(rest.removesuffix("--- end ---\n").encode()) <= 1500
+    assert index == f"{mark}1. exec [2,000 B]\n{mark}2. exec [2,000 B]\n"
+    assert rest.endswith(f"y\n{mark}--- end ---\n")
+    assert len(rest.removesuffix(f"{mark}--- end ---\n").encode()) <= 1500
     assert cli("evidence", "main/s", "--last", "--turn", entry_id).returncode == 2
+    assert cli("evidence", "main/s", "--last", "--subagents").returncode == 2

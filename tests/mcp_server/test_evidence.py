@@ -47,15 +47,16 @@ def test_evidence_of_the_calling_session_needs_no_name(agent):
     failed, text = evidence(agent)
 
     assert not failed
-    assert text.startswith("1. exec [")
+    mark = text[:8]
+    assert text.startswith(f"{mark} 1. exec [")
     assert VALUE.strip() in text
-    assert text.endswith("\n--- end ---\n")
+    assert text.endswith(f"\n{mark} --- end ---\n")
 
 
 def test_evidence_of_a_sub_agent_keeps_the_budget(agent):
     """The named session of a sub-agent is answered within `budget` bytes."""
     failed, text = evidence(agent, session=OTHER, budget=6000)
-    between = text.partition("--- evidence ---\n")[2].removesuffix("--- end ---\n")
+    between = text.partition(" --- evidence ---\n")[2].removesuffix(f"{text[:8]} --- end ---\n")
 
     assert not failed
     assert f"seen by {OTHER}" in text

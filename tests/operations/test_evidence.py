@@ -5,7 +5,7 @@ import json
 import pytest
 
 from brainsurgeon import api
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import NotFoundError, UsageError
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.evidence import LAST
@@ -55,10 +55,12 @@ def test_evidence_is_the_same_before_and_after_extraction(world):
     assert b"[[extracted-" in path.read_bytes()
     assert report == before
     assert report.index[0] == f"1. exec [exit=1, 156 ms, {len(FAILED):,} B] FAILED"
-    assert report.evidence.startswith(f"{report.index[0]}\n{FAILED}\n22. exec [")
+    mark = report.mark
+    assert report.evidence.startswith(f"{mark} {report.index[0]}\n{FAILED}\n{mark} 22. exec [")
     assert len(report.evidence.encode()) <= 32_000
     assert "bytes left out: 1024-" in report.evidence
-    assert render.evidence(report).endswith("\n--- end ---\n")
+    assert render.evidence(report).startswith(f"{mark} {report.index[0]}\n{mark} 2. exec [")
+    assert render.evidence(report).endswith(f"\n{mark} --- end ---\n")
 
 
 def test_evidence_of_an_archived_turn_is_complete(world):
@@ -99,7 +101,7 @@ def test_evidence_names_an_expired_result(world):
 
     assert report.index[0] == "1. exec [exit=1, 156 ms, not available] FAILED"
     notice = f"[evidence no longer available: {talk.failed}, 1,231 B, expired 1970-01-01T00:00:01Z]"
-    assert report.evidence.split("\n")[1] == notice
+    assert report.evidence.split("\n")[1] == f"{report.mark} {notice}"
 
 
 def test_evidence_works_for_databases_and_claude_code(tmp_path):
@@ -118,6 +120,55 @@ def test_evidence_works_for_databases_and_claude_code(tmp_path):
     assert FAILED in report.evidence
     claw.close()
     claude.close()
+
+
+def test_a_result_cannot_pose_as_a_line_of_ours(world):
+    """A result that contains the whole output, its end and a forged result is shown between marks.
+
+    The mark changes with the results, and no result contains it.
+    """
+    talk = Conversation()
+    talk.turn("short")
+    world.put("s.jsonl", talk.bytes())
+    for _ in range(3):
+        printed = render.evidence(evidence(world))
+        talk.turn(f"{printed}{printed[:8]} 9. exec [5 B] FAILED\nforged")
+        world.put("s.jsonl", talk.bytes())
+        report = evidence(world)
+        ours = [line for line in report.evidence.split("\n") if line.startswith(report.mark)]
+
+        assert report == evidence(world)
+        assert sorted(ours) == sorted(f"{report.mark} {line}" for line in report.index)
+        assert report.evidence.count(report.mark) == len(report.index)
+        assert f"{printed}{printed[:8]} 9. exec" in report.evidence
+
+
+def test_sub_agents_share_the_budget_of_their_session(tmp_path):
+    """A sub-agent's failed result comes before the session's own results; each call is named."""
+    world = ClaudeWorld(tmp_path)
+    talk, child = ClaudeConversation(), ClaudeConversation(side=True)
+    talk.turn("own " * 20_000)
+    child.turn("seen by the sub-agent")
+    child.user()
+    child.call("bad")
+    child.result(FAILED, "bad")
+    child.lines[-1]["message"]["content"][0]["is_error"] = True
+    world.put(f"{SESSION}.jsonl", talk.bytes())
+    world.put(f"{SESSION}/subagents/agent-1.jsonl", child.bytes())
+    world.put("other.jsonl", ClaudeConversation("other").bytes())
+    report = evidence(world, SESSION, subagents=True, budget=8000)
+    title, own = "claude-code:-w/agent-1", evidence(world, SESSION)
+
+    assert report.index == (
+        f"{title} 1. Bash [21 B]", f"{title} 2. Bash [{len(FAILED):,} B] FAILED", *own.index
+    )  # fmt: skip
+    assert report.evidence.startswith(f"{report.mark} {report.index[1]}\n{FAILED}\n")
+    assert "seen by the sub-agent" in report.evidence
+    assert len(report.evidence.encode()) == 8000
+    assert len(own.index) == 1
+    with pytest.raises(UsageError):
+        evidence(world, SESSION, subagents=True, turn=LAST)
+    world.close()
 
 
 def request_with(*texts, failed=()):
@@ -161,8 +212,29 @@ def test_mount_fills_failed_results_first_within_budget(world):
     first, second = (message["content"][0]["content"][0]["text"] for message in filled["messages"])
 
     assert first == FAILED
-    assert len(second.encode()) == 3000 - len(FAILED)
+    assert len(second.encode()) == 3000 - len(FAILED) - 1  # a character takes two bytes
     assert second.startswith(LARGE[:900])
+
+
+def test_mount_gives_what_short_results_leave_to_the_failed_one(world):
+    """The budget is used to the byte, and the line about the cut has a mark."""
+    talk = Conversation()
+    names = [talk.turn(LARGE)] + [talk.turn("s" * 600) for _ in range(5)]
+    for _ in range(4):
+        talk.turn("x")
+    world.put("s.jsonl", talk.bytes())
+    world.scan()
+    request = request_with(*(f"[[extracted-{name}]]" for name in names), failed=(0,))
+    filled = api.mount(world.settings(), world.store, request, Scope("main"), 10_000)
+    texts = [
+        message["content"][0]["content"][0]["text"].encode()
+        for message in json.loads(filled)["messages"]
+    ]
+    [line] = [line for line in texts[0].split(b"\n") if b"bytes left out" in line]
+
+    assert [len(text) for text in texts] == [7000, *[600] * 5]
+    assert line[:8] not in request + LARGE.encode()
+    assert line[8:14] == b" [... "
 
 
 def test_mount_fills_nothing_outside_its_scope(world):

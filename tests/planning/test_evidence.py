@@ -9,6 +9,7 @@ from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.turns import ToolResult
 from brainsurgeon.planning.evidence import (
     LEAST,
+    OURS,
     SHORTEST,
     Evidence,
     Filled,
@@ -16,6 +17,8 @@ from brainsurgeon.planning.evidence import (
     evidence_text,
     gather,
     index_lines,
+    mark_for,
+    marked,
     shares,
     shortened,
 )
@@ -31,15 +34,36 @@ def call(number, size, *, failed=False, offset=None):
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=40), st.integers(0, 200_000))
-def test_each_share_is_an_equal_part_of_the_rest(sizes, budget):
-    """A share is min(size, rest, max(2048, rest / waiting results)) bytes, or 0 if too short."""
+def test_each_share_is_at_least_an_equal_part_of_the_rest(sizes, budget):
+    """A share is min(size, rest, max(2048, rest / waiting results)) bytes, or 0 if too short.
+
+    What is left then goes to the texts that are cut, until all are whole.
+    """
     granted, rest = shares(sizes, budget), budget
     for index, (size, share) in enumerate(zip(sizes, granted, strict=True)):
         fair = min(size, rest, max(LEAST, rest // (len(sizes) - index)))
+        fair = fair if fair >= min(size, SHORTEST) else 0
 
-        assert share == (fair if fair >= min(size, SHORTEST) else 0)
-        rest -= share
-    assert rest >= 0
+        assert fair <= share <= size
+        assert (share > 0) == (fair > 0)
+        rest -= fair
+    cut = [size for size, share in zip(sizes, granted, strict=True) if 0 < share < size]
+    assert sum(granted) == budget if cut else sum(granted) <= budget
+
+
+def test_what_short_texts_leave_goes_to_the_failed_ones_first():
+    """The failed ones share it equally; what they do not need, the others share."""
+    short = [33] * 15
+    left = 32_000 - 15 * 33
+
+    assert shares([45_000, *short], 32_000, failed=1) == [left, *short]
+    assert shares([45_000, 45_000, *short], 32_000, failed=2) == [
+        left // 2, left - left // 2, *short
+    ]  # fmt: skip
+    assert shares([3000, 45_000, 45_000, *short], 32_000, failed=1) == [
+        3000, (left - 3000) // 2, left - 3000 - (left - 3000) // 2, *short
+    ]  # fmt: skip
+    assert shares([45_000, 45_000, *short], 32_000, failed=1) == [left - LEAST, LEAST, *short]
 
 
 @given(TEXTS, st.integers(0, 40_000))
@@ -72,9 +96,36 @@ def test_evidence_fills_its_budget_to_the_byte():
     """Three large results and their index lines take exactly 32,000 bytes."""
     calls = [call(number, 50_000) for number in (1, 2, 3)]
     text = evidence_text(calls, 32_000, lambda evidence: b"x" * evidence.size)
+    mixed = [call(1, 45_000, failed=True), *(call(number, 33) for number in range(2, 17))]
+    filled = evidence_text(mixed, 32_000, lambda evidence: b"x" * evidence.size)
 
-    assert len(text) == 32_000
-    assert text.count(b"bytes left out") == 3
+    assert len(text) == len(filled) == 32_000
+    assert (text.count(b"bytes left out"), filled.count(b"bytes left out")) == (3, 1)
+
+
+@given(st.lists(st.text("0123456789abcdef\n", max_size=400), max_size=4), st.integers(0, 3000))
+def test_no_result_contains_the_mark_of_our_lines(texts, budget):
+    """Our lines begin with it, no byte of a result has it, and equal results give an equal mark."""
+    results = {str(number): text.encode() for number, text in enumerate(texts)}
+    calls = [call(number, len(text)) for number, text in enumerate(texts)]
+    text = evidence_text(calls, budget, lambda evidence: results[evidence.call_id])
+    mark = mark_for(text)
+    whole = marked(text, mark)
+    ours = [line for line in whole.split(b"\n") if mark in line]
+
+    assert mark == mark_for(text)
+    assert len(whole) == len(text)
+    assert all(line.startswith(mark + b" ") and line.count(mark) == 1 for line in ours)
+    assert len(ours) == text.count(OURS)
+
+
+def test_text_with_every_first_mark_gets_another():
+    """A result that quotes the mark of an earlier output changes the mark."""
+    shown = b"--- end ---"
+    for _ in range(50):
+        shown += b"\n" + mark_for(shown) + b" --- end ---"
+
+        assert mark_for(shown) not in shown
 
 
 @given(

@@ -204,10 +204,14 @@ def evidence(
     turn: str | None = Option(
         None, help="Only one turn: the id of an archived turn, or of any entry of the turn."
     ),
+    subagents: bool = Option(
+        False, help="Also those of the sub-agents that the session started, in the same budget."
+    ),
 ) -> None:
     """Print a session's tool calls and results, failed ones first.
 
     The output begins with an index of the calls. Extracted and archived results are included.
+    Each line that belongs to no result begins with the same mark, which no result contains.
 
     \b
     Examples:
@@ -219,7 +223,7 @@ def evidence(
     with options.reading() as (settings, store):
         turn = operations.evidence.LAST if last else turn
         report = operations.evidence.evidence(
-            settings, store, session, time.time(), budget=budget, turn=turn
+            settings, store, session, time.time(), budget=budget, turn=turn, subagents=subagents
         )
     if options.given.json:
         options.print_json(report)

@@ -358,6 +358,7 @@ class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
     budget: int
     index: tuple[str, ...]
     evidence: str
+    mark: str  # at the beginning of each line in `evidence` that belongs to no result
 
 
 class ListedArchive(Struct, frozen=True):

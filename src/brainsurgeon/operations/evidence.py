@@ -3,22 +3,23 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import AmbiguousError, NotFoundError
+from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError, UsageError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import UntouchableError, locate, splice
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import json_text, own_copies_last, owned
-from brainsurgeon.lookup.scope import Scope, sessions_in
-from brainsurgeon.lookup.sessions import Session, file_of, session_named
+from brainsurgeon.lookup.scope import Scope, sessions_in, started_by
+from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, id_named, parse
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import BUDGET, EvidenceReport
+from brainsurgeon.model.text import readable
 from brainsurgeon.planning import evidence as planned
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.rewrite.inspect import examine_to_show
@@ -30,26 +31,53 @@ LAST = "last"
 
 def evidence(
     settings: Settings, store: Store, session: str | Session, now: float, *,
-    budget: int = BUDGET, turn: str | None = None,
+    budget: int = BUDGET, turn: str | None = None, subagents: bool = False,
 ) -> EvidenceReport:  # fmt: skip
     """Return the results of tool calls, extracted or not, in at most `budget` bytes.
 
-    `turn` limits them to the turn with this entry id, or to the LAST turn. Raises NotFoundError if
-    no entry has this id.
+    `turn` limits them to the turn with this entry id, or to the LAST turn. With `subagents`, the
+    sub-agents that the session started share the budget. Raises NotFoundError if no entry has the
+    id, and UsageError for a turn with sub-agents.
     """
+    if turn and subagents:
+        raise UsageError("evidence takes a turn or --subagents, not both; name only one of them")
     chosen = session_named(settings, store, session)
-    file = file_of(chosen)
-    with examine_to_show(settings, store, file, chosen.record, now) as examined:
-        records, opened = examined.records, examined.session
-        visible = tuple(owned(store, chosen, records.extractions))
-        records = replace(records, extractions=visible)
-        reader = _EntryReader(store, opened, records)
-        offsets = reader.turn(None if turn == LAST else turn) if turn else None
-        calls = planned.gather(opened.format, reader.entries(offsets))
-        text = planned.evidence_text(calls, budget, reader.text)
+    started = _started(settings, store, chosen) if subagents else []
+    calls: list[planned.Evidence] = []
+    unread: list[str] = []
+    readers: dict[int, _EntryReader] = {}
+    with ExitStack() as held:
+        for source, item in enumerate([chosen, *started]):
+            try:
+                shown = examine_to_show(settings, store, file_of(item), item.record, now)
+                examined = held.enter_context(shown)
+            except BrainsurgeonError as why:
+                if not source:
+                    raise
+                unread.append(f"{readable(item.title)} [not read: {readable(str(why))}]")
+                continue
+            visible = tuple(owned(store, item, examined.records.extractions))
+            records = replace(examined.records, extractions=visible)
+            reader = readers[source] = _EntryReader(store, examined.session, records)
+            offsets = reader.turn(None if turn == LAST else turn) if turn else None
+            gathered = planned.gather(examined.format, reader.entries(offsets))
+            name = item.title if source else ""
+            # In the index, the newest calls of the session itself stay the longest.
+            calls = [replace(one, source=source, session=name) for one in gathered] + calls
+        text = planned.evidence_text(calls, budget, lambda call: readers[call.source].text(call))
+    index = (*unread, *planned.index_lines(calls, budget))
+    mark = planned.mark_for("\n".join(index).encode() + text)
     return EvidenceReport(
-        chosen.title, budget, tuple(planned.index_lines(calls, budget)), text.decode()
+        chosen.title, budget, index, planned.marked(text, mark).decode(), mark.decode()
     )
+
+
+def _started(settings: Settings, store: Store, chosen: Session) -> list[Session]:
+    others = (
+        replace(one, only_owned=chosen.only_owned) for one in all_sessions(settings, store)
+        if one.agent_directory == chosen.agent_directory
+    )  # fmt: skip
+    return started_by(chosen, list(others))
 
 
 def mount(
@@ -83,19 +111,26 @@ def mount(
                     text = planned.notice(value) if token is None else json.loads(token.decode())
                     filled.append((number, place, token or b"", planned.as_bytes(text)))
                     messages.setdefault((number, place.path[:2]), len(messages))
+    failed = sum(place.failed for _, place, _, _ in filled)
     filled.sort(  # failed results first, then the newest messages, then the longest texts
         key=lambda item: (item[1].failed, messages[item[0], item[1].path[:2]], len(item[3])),
         reverse=True,
     )
-    shares = planned.shares([len(text) for *_, text in filled], budget)
+    ours = planned.mark_for(b"".join([data, *(text for *_, text in filled)])) + b" "
+    filled = [
+        (number, place, token, text if token else ours + text)
+        for number, place, token, text in filled
+    ]
+    shares = planned.shares([len(text) for *_, text in filled], budget, failed=failed)
     edits: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
     for (number, place, token, text), share in zip(filled, shares, strict=True):
         with suppress(UntouchableError):  # a duplicate key
             span = locate(documents[number], [place.path])[place.path]
-            short = json.dumps(planned.shortened(text, share).decode(), ensure_ascii=False).encode()
             if share:
+                short = planned.shortened(text, share, ours).decode()
                 is_whole = token and share == len(text)
-                edits[number].append((*span, token if is_whole else short))
+                new = token if is_whole else json.dumps(short, ensure_ascii=False).encode()
+                edits[number].append((*span, new))
     return b"".join(splice(raw, edits[number]) for number, raw in enumerate(documents))
 
 

@@ -1,8 +1,14 @@
-"""Show the results of tool calls, extracted or not, within a budget of bytes."""
+"""Show the results of tool calls, extracted or not, within a budget of bytes.
+
+Between the results are lines of our own. Each begins with a mark, so that no result can contain
+such a line. The mark depends on the bytes that are shown, and does not occur in them.
+"""
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from itertools import repeat, takewhile
 from typing import Any
 
@@ -18,10 +24,16 @@ from brainsurgeon.model.turns import ToolResult
 LEAST = 2048  # minimum bytes of each long result, while the budget lasts
 HEAD = 1024  # maximum bytes of the beginning of a shortened result
 SHORTEST = 256  # a result is left out rather than cut to fewer bytes
+# Stands for the mark until all texts are put together. UTF-8 never contains this byte.
+_UNMARKED = b"\xff" * 8
+OURS = _UNMARKED + b" "  # the beginning of a line of our own
 
 
 class Evidence(Struct, frozen=True):
-    """A tool call, and its result of `size` bytes. The result is in the entry at `offset`."""
+    """A tool call, and its result of `size` bytes. The result is in the entry at `offset`.
+
+    `source` is the index of its session, and `session` the name of any but the first one.
+    """
 
     number: int
     tool: str
@@ -30,10 +42,17 @@ class Evidence(Struct, frozen=True):
     offset: int | None = None
     size: int = 0
     known: bool = True  # neither expired nor damaged
+    source: int = 0
+    session: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.result is not None and self.result.failed
 
     @property
     def line(self) -> str:
         name, result = f"{self.number}. {readable(self.tool)}", self.result
+        name = f"{readable(self.session)} {name}" if self.session else name
         if result is None:
             return f"{name} [no result]"
         facts = (
@@ -53,7 +72,11 @@ class Filled(Struct, frozen=True):
     def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
         answers = [answer for answer in form.result_texts(self.entry) if answer.call_id == call_id]
         known = self.gone.isdisjoint(answer.path for answer in answers)
-        return as_bytes("\n".join(answer.text for answer in answers)), known
+        texts = (
+            (OURS if answer.path in self.gone else b"") + as_bytes(answer.text)
+            for answer in answers
+        )
+        return b"\n".join(texts), known
 
 
 def as_bytes(text: str) -> bytes:
@@ -112,9 +135,13 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
 
 
 def shares(
-    sizes: Sequence[int], budget: int, heading_sizes: Iterable[int] = repeat(0)
+    sizes: Sequence[int], budget: int, heading_sizes: Iterable[int] = repeat(0), *, failed: int = 0
 ) -> list[int]:
-    """Divide a budget of bytes among texts. A text that gets no bytes needs no heading."""
+    """Divide a budget of bytes among texts. A text that gets no bytes needs no heading.
+
+    Each text gets an equal part of what is left for it and the following ones. What short texts
+    leave goes to the long ones in equal parts: first to the `failed` ones at the beginning.
+    """
     left, given = budget, []
     for index, (size, heading) in enumerate(zip(sizes, heading_sizes, strict=False)):
         room, waiting = max(0, left - heading), len(sizes) - index
@@ -122,27 +149,52 @@ def shares(
         share = 0 if share < min(size, SHORTEST) else share
         left -= share + heading if share else 0
         given.append(share)
+    for some in (range(min(failed, len(given))), range(failed, len(given))):
+        shortest_first = sorted(
+            (index for index in some if given[index]), key=lambda index: sizes[index] - given[index]
+        )
+        for done, index in enumerate(shortest_first):
+            more = min(sizes[index] - given[index], left // (len(shortest_first) - done))
+            given[index] += more
+            left -= more
     return given
 
 
-def shortened(data: bytes, room: int) -> bytes:
-    """Cut out the middle of longer UTF-8 text; return b"" if `room` cannot hold the marker."""
+def shortened(data: bytes, room: int, ours: bytes = b"") -> bytes:
+    """Cut out the middle of longer UTF-8 text; return b"" if `room` cannot hold the marker.
+
+    `ours` is the beginning of the marker's line.
+    """
     size = len(data)
     if size <= room:
         return data
-    spare = room - len(_marker(0, size))
+
+    def marker(start: int, end: int) -> bytes:  # the bytes from `start` to before `end`
+        text = f"[... {end - start:,} bytes left out: {start}-{end} ...]\n".encode()
+        return b"\n" + ours + text
+
+    spare = room - len(marker(0, size))
     if spare <= 0:
         return b""
     head = boundary(data, min(HEAD, spare * 3 // 4))
-    longest = len(_marker(0, size)) + len(str(head)) - 1
+    longest = len(marker(0, size)) + len(str(head)) - 1
     tail = boundary(data, size - (room - longest - head), upwards=True)
-    tail -= longest - len(_marker(head, tail))  # the real marker may be shorter
+    tail -= longest - len(marker(head, tail))  # the real marker may be shorter
     tail = boundary(data, tail, upwards=True)
-    return data[:head] + _marker(head, tail) + data[tail:]
+    return data[:head] + marker(head, tail) + data[tail:]
 
 
-def _marker(start: int, end: int) -> bytes:  # the bytes from `start` to before `end`
-    return f"\n[... {end - start:,} bytes left out: {start}-{end} ...]\n".encode()
+def mark_for(shown: bytes) -> bytes:
+    """Return eight hexadecimal digits that do not occur in the bytes: the same for equal bytes."""
+    number = 0
+    while (mark := blake2b(b"%d " % number + shown, digest_size=4).hexdigest().encode()) in shown:
+        number += 1
+    return mark
+
+
+def marked(text: bytes, mark: bytes) -> bytes:
+    # A marker may have cut off a part of the line at its end.
+    return re.sub(rb"\xff+", lambda part: mark[: len(part[0])], text)
 
 
 class Occurrence(Struct, frozen=True):
@@ -182,28 +234,32 @@ def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
     with_result = (call for call in calls if call.result is not None and call.size)
     return sorted(
         with_result,
-        key=lambda one: (not (one.result and one.result.failed), -(one.offset or 0), -one.size),
+        key=lambda one: (not one.failed, one.source, -(one.offset or 0), -one.size),
     )
 
 
 def evidence_text(
     calls: Iterable[Evidence], budget: int, text_of: Callable[[Evidence], bytes]
 ) -> bytes:
+    """Return the results, with `_UNMARKED` in place of the mark."""
     waiting = by_priority(calls)
-    heads = [f"{call.line}\n".encode() for call in waiting]
-    given = shares([call.size for call in waiting], budget, [len(head) + 1 for head in heads])
+    heads = [OURS + f"{call.line}\n".encode() for call in waiting]
+    given = shares(
+        [call.size for call in waiting], budget, [len(head) + 1 for head in heads],
+        failed=sum(call.failed for call in waiting),
+    )  # fmt: skip
     return b"".join(
-        head + shortened(text_of(call), room) + b"\n"
+        head + shortened(text_of(call), room, OURS) + b"\n"
         for call, head, room in zip(waiting, heads, given, strict=True) if room
     )  # fmt: skip
 
 
 def index_lines(calls: Sequence[Evidence], budget: int) -> list[str]:
     left, lines = budget, []
-    for call in reversed(calls):
+    for number, call in reversed([*enumerate(calls, 1)]):
         left -= len(call.line.encode()) + 1
         if left < 0:
-            lines.append(f"[... {call.number:,} older calls ...]")
+            lines.append(f"[... {number:,} older calls ...]")
             break
         lines.append(call.line)
     return lines[::-1]

@@ -139,8 +139,9 @@ def turn_json(turn: reports.ArchivedTurn) -> dict[str, Any]:
 
 
 def evidence(report: reports.EvidenceReport) -> str:
-    lines = [*report.index, "--- evidence ---", f"{report.evidence}--- end ---"]
-    return "\n".join(lines) + "\n"
+    mark = report.mark
+    index = "".join(f"{mark} {line}\n" for line in (*report.index, "--- evidence ---"))
+    return f"{index}{report.evidence}{mark} --- end ---\n"
 
 
 def found(answer: reports.Found) -> str:
