@@ -1,4 +1,4 @@
-"""Archives of turns whose last answer is extracted: the archive keeps what the agent wrote."""
+"""Values that are replaced a second time: what the agent wrote is kept, not what stood there."""
 
 import json
 import os
@@ -7,15 +7,18 @@ import pytest
 
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import relieve
+from brainsurgeon.operations.restore import How, restore
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show_turn
+from brainsurgeon.render.formatting import document
+from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite.budget import Wanted
 from building.turns import text_blocks
-from building.world import Conversation, append, pin
+from building.world import Conversation, append, note_answered, pin
 
 DAY = 86_400
 ANSWERS = {"trigger_types": ["thinking", "tool_result", "assistant"], "min_value_length": 200}
-EPHEMERAL = {"budget": {"max_messages": 6}, "archive": {"enabled": True}}
+EPHEMERAL = {"budget": {"max_messages": 40}, "archive": {"enabled": True}}
 KEPT = {"retention": "1h", "retention_standing": "never"}
 
 
@@ -42,6 +45,7 @@ def session(world, clock):
 def pass_days(world, days):
     for _ in range(days):
         world.clock.now += DAY
+        world.scan(**KEPT)
         retention(world.settings(**KEPT), world.store, clock=world.clock)
 
 
@@ -50,10 +54,10 @@ def by_trigger(world, path, ends):
 
 
 def by_pin(world, path, ends):
-    for _, closing in ends[:4]:
+    for _, closing in ends[:5]:
         pin(world, closing, True)
     world.scan()
-    for _, closing in ends[:4]:
+    for _, closing in ends[:5]:
         pin(world, closing, None)
 
 
@@ -75,22 +79,21 @@ def test_an_archive_takes_over_the_extracted_answer(world, session, extract, mak
     """Its summary quotes the answer, and answer and turn come back after the value's retention."""
     path, talk, ends = session
     extract(world, path, ends)
-    for _, closing in ends[:4]:
+    for _, closing in ends[:5]:
         assert text_blocks(path.read_bytes(), closing) == [f"[[extracted-{closing}]]"]
     os.utime(path, (1, 1))
     make(world, path)
-    archives = [
-        text
-        for _, ident in ends
-        for text in text_blocks(path.read_bytes(), ident)
+    data = path.read_bytes()
+    archives = {
+        closing: text for _, closing in ends for text in text_blocks(data, closing)
         if text.startswith("[archived turn]")
-    ]
-    assert archives
-    assert not any("[[extracted-" in text for text in archives)
-    assert any("Answer 0. yyy" in text for text in archives)
+    }  # fmt: skip
+    assert not any("[[extracted-" in text for text in archives.values())
+    assert "Answer 0. yyy" in "".join(archives.values())
+    last = list(archives)[-1]
+    assert last in [closing for _, closing in ends[:5]]
+    os.utime(path, (1, 1))
     pass_days(world, 3)
-    last = next(ident for _, ident in reversed(ends)
-                if text_blocks(path.read_bytes(), ident)[0] in archives)  # fmt: skip
     turn = show_turn(world.settings(), world.store, last, "main/s", world.clock.now)
     lines = talk.bytes().splitlines()
     number = next(number for number, line in enumerate(lines) if f'"id":"{last}"'.encode() in line)
@@ -106,8 +109,8 @@ def test_a_turn_with_a_lost_answer_is_not_archived(world, session, lost):
     """It stays as it is; the summary of an archive around it says that the answer is lost."""
     path, _, ends = session
     world.scan(**ANSWERS)
-    of_answers = "WHERE entry_id IN (?, ?) AND kind = 'assistant'"
-    answers = [ends[1][1], ends[3][1]]
+    of_answers = "WHERE entry_id = ? AND kind = 'assistant'"
+    lost_prompt, lost_closing = ends[1]
     if lost == "expired":
         gone = "blob_id = NULL, expired_at = 1, expired_why = 'x'"
         change = f"UPDATE extractions SET {gone} {of_answers}"
@@ -116,18 +119,17 @@ def test_a_turn_with_a_lost_answer_is_not_archived(world, session, lost):
             "UPDATE blobs SET data = zeroblob(length(data)) WHERE id IN"
             f" (SELECT blob_id FROM extractions {of_answers})"
         )
-    world.store._connection.execute(change, answers)
+    world.store._connection.execute(change, [lost_closing])
     world.store._connection.commit()
     verdicts = requested_verdicts(world)
 
-    assert [verdicts[prompt].archived for prompt, _ in ends[:4]] == [True, False, True, False]
-    assert "original" in verdicts[ends[1][0]].reason
+    assert [verdicts[prompt].archived for prompt, _ in ends[:4]] == [True, False, True, True]
+    assert "original" in verdicts[lost_prompt].reason
     os.utime(path, (1, 1))
     world.scan(**EPHEMERAL)
     data = path.read_bytes()
     assert b"[no longer available]" in data
-    for ident in answers:
-        assert text_blocks(data, ident) == [f"[[extracted-{ident}]]"]
+    assert text_blocks(data, lost_closing) == [f"[[extracted-{lost_closing}]]"]
 
 
 def requested_verdicts(world):
@@ -172,4 +174,33 @@ def test_a_placeholder_inside_a_stored_value_is_restored_too(world, session):
     answers = world.restore_all(pristine=True)
 
     assert not any(answer.unfinished for answer in answers)
+    assert path.read_bytes() == talk.bytes()
+
+
+def test_a_result_that_was_shortened_twice_comes_back(world, clock):
+    """The second answer is known only after a scan shortened the first one in the same text."""
+    talk = Conversation()
+    idents = [talk.turn(letter * 2000) for letter in "ab"]
+    for _ in range(3):
+        talk.turn("short")
+    path, keys = world.put("s.jsonl", talk.bytes()), KEPT | {"keep_after_restore_seconds": 10**6}
+    world.scan(**keys)
+    settings, how = world.settings(**keys), How(by_tool=True)
+    answers = [
+        restore(settings, world.store, ident, clock=clock, session="main/s", how=how)
+        for ident in idents
+    ]
+    texts = [document(restored_json(answer)) for answer in answers]
+    since = len(talk.lines)
+    talk.turn("\n".join(texts), call="call_9")
+    talk.turn("short")
+    append(path, talk.lines[since:])
+    for answer in answers:
+        note_answered(world, answer)
+        os.utime(path, (1, 1))
+        assert world.scan(**keys).sessions_changed == 1
+    assert not any(json.dumps(text)[1:-1].encode() in path.read_bytes() for text in texts)
+    pass_days(world, 3)
+
+    world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
