@@ -151,14 +151,22 @@ def test_line_with_a_missing_parent_continues_the_line_before(conversation):
     assert dead(conversation.bytes()) == {}
 
 
-def test_cycle_of_parents_ends_the_walk(conversation):
-    """Two lines that name each other as parent are both live and each is counted once."""
-    first = conversation.user()
-    second = conversation.assistant()
-    conversation.lines[0]["parentUuid"] = second
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("seconds", [5.0, 5.001])
+def test_cycle_of_parents_ends_where_claude_code_ends(conversation, size, seconds):
+    """The walk continues with the line of the closest earlier time, within five seconds.
 
-    assert dead(conversation.bytes()) == {}
-    assert places(conversation.bytes()) == {first: 1, second: 0}
+    Claude Code 2.1.112 `cli.js` and 2.1.330: `tengu_chain_timestamp_fallback`.
+    """
+    before = conversation.user(), conversation.assistant()
+    cycle = [conversation.user() for _ in range(size)]
+    conversation.lines[2]["parentUuid"] = cycle[-1]
+    for line, time in zip(conversation.lines, (0, 1, 1 + seconds, 20, 30), strict=False):
+        line["timestamp"] = f"2026-11-20T10:00:{time:06.3f}Z"
+    reached = seconds <= 5
+
+    assert dead(conversation.bytes()) == ({} if reached else dict.fromkeys(before, OFF_BRANCH))
+    assert places(conversation.bytes())[cycle[-1]] == 0
 
 
 def test_line_after_a_byte_order_mark_is_in_the_chain(conversation):

@@ -50,6 +50,18 @@ CHAIN = [node("a", None), node("b", "a"), node("c", "b")]
                      {"a": None, "b": None, "c": None, "l": None}, id="a leaf control to nothing"),
         pytest.param([node("l", "c", "leaf", targetId=None), node("d", None)],
                      {"a": None, "b": None, "c": None, "l": None, "d": 0}, id="a fresh root"),
+        pytest.param([node("l", "c", "leaf", targetId="gone")],
+                     {"a": 2, "b": 1, "c": 0, "l": None}, id="a leaf control to a missing entry"),
+        pytest.param([node("l", "c", "leaf", targetId="gone"), node("d", "l")],
+                     {"a": 3, "b": 2, "c": 1, "l": None, "d": 0}, id="through such a control"),
+        pytest.param([node("l", "b", "leaf", targetId="a", appendParentId="gone"), node("d", "l")],
+                     {"a": 2, "b": 1, "c": None, "l": None, "d": 0}, id="a missing cursor"),
+        pytest.param([node("l", "c", "leaf", targetId="gone"), node("m", "b", "leaf", targetId="l"),
+                      node("d", "m")],
+                     {"a": 2, "b": 1, "c": None, "l": None, "m": None, "d": 0},
+                     id="a leaf control to such a control"),
+        pytest.param([node("l", "c", "leaf", targetId="d"), node("d", "l")],
+                     {"a": 3, "b": 2, "c": 1, "l": None, "d": 0}, id="a control to a later entry"),
         pytest.param([node("s", "c", appendMode="side")],
                      {"a": 2, "b": 1, "c": 0, "s": None}, id="a side append"),
         pytest.param([node("s", "c", appendMode="side"), node("d", "c")],
@@ -77,34 +89,39 @@ CHAIN = [node("a", None), node("b", "a"), node("c", "b")]
 def test_positions_follow_the_active_branch(more, expected):
     """Entries off the path from the leaf to the root are old.
 
-    openclaw 2026.7.35 `transcript-tree`: a leaf control selects its target; a side append or an
-    entry of an unknown type moves the cursor but not the leaf.
+    openclaw 2026.7.35 `transcript-tree`: a leaf control selects its target, and moves nothing if
+    that is not before it; a side append or an entry of an unknown type moves the cursor but not the
+    leaf.
     """
     assert positions([HEADER, *CHAIN, *more], window=10) == expected
 
 
 def active_branch(lines):
     """Return the active branch, read forwards as openclaw's `scanSessionTranscriptTree` does."""
-    known, leaf, cursor = {}, None, None
+    known, void, leaf, cursor = {None: None}, set(), None, None
     for entry in lines:
         ident, kind = entry["id"], entry["type"]
         moves = kind != "plugin-metadata" and entry.get("appendMode") != "side"
         if kind == "leaf":
             target, after = entry["targetId"], entry.get("appendParentId", entry["targetId"])
-            known[ident] = (entry, target)
-            leaf, cursor = target, after
+            if {target, after} <= known.keys() - void:
+                known[ident] = (entry, target)
+                leaf, cursor = target, after
+            else:
+                known[ident] = (entry, entry["parentId"])
+                void.add(ident)
             continue
         parent = entry.get("parentId", leaf)
         if kind != "plugin-metadata":
             if "parentId" in entry and entry.get("appendMode") != "side" and parent == cursor:
                 parent = leaf
-            while parent in known and known[parent][0]["type"] == "leaf":
+            while known.get(parent) and known[parent][0]["type"] == "leaf":
                 parent = known[parent][1]
         known[ident] = (entry, parent)
         cursor = ident
         leaf = ident if moves else leaf
     branch = []
-    while leaf in known:
+    while known.get(leaf):
         entry, leaf = known[leaf]
         branch.append(entry)
     return branch
@@ -121,9 +138,10 @@ def trees(draw):
                                      "plugin-metadata")))  # fmt: skip
         entry = node(f"n{number}", draw(place), kind)
         if kind == "leaf":
-            entry["targetId"] = draw(place)
+            named = place | st.sampled_from(("gone", f"n{number + 1}"))
+            entry["targetId"] = draw(named)
             if draw(st.booleans()):
-                entry["appendParentId"] = draw(place)
+                entry["appendParentId"] = draw(named)
         elif draw(st.integers(0, 5)) == 0:
             entry["appendMode"] = "side"
         elif kind == "message" and draw(st.integers(0, 5)) == 0:

@@ -7,6 +7,7 @@ except the records of API requests: Claude Code reads only their hash. Sources: 
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -40,6 +41,7 @@ from brainsurgeon.formats.base import (
 )
 from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse, placeholder_in
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
+from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 CHAINED = ("user", "assistant", "attachment", "system", "progress")
@@ -56,6 +58,7 @@ class Node(Struct, frozen=True):
     results: tuple[str, ...]  # ids of the calls whose results are in the line
     is_subagent: bool
     is_message: bool
+    time: float | None  # seconds since 1970
 
 
 def _node(entry: Entry, offset: int) -> Node | None:
@@ -71,6 +74,7 @@ def _node(entry: Entry, offset: int) -> Node | None:
         _ids_in(blocks_of(entry, "tool_result"), "tool_use_id") if kind == "user" else (),
         entry.get("isSidechain") is True,
         is_message(entry),
+        parse_time(entry.get("timestamp")),
     )  # fmt: skip
 
 
@@ -106,8 +110,14 @@ def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
 #   are added, and their results.
 # - A compaction writes a boundary without a parent. Lines before it are no longer sent, except the
 #   messages that the boundary lists as preserved.
-# - If a parent is missing (its line may be incomplete), the closest earlier line replaces it.
+# - If a parent is missing (its line may be incomplete), or is on the chain already (a cycle), the
+#   line with the closest earlier time replaces it. If none is near, the chain ends. Only for a
+#   missing parent, the closest earlier line counts as live, too: older versions may send it.
 # - Lines of sub-agents (`isSidechain`) were once in the main file; now they have their own files.
+
+
+_NEAR = 5.0  # seconds between a line and the one that replaces its parent (2.1.112, 2.1.330)
+_MOST_NEAR = 1000  # lines to try: a file may have 100,000 lines with one time
 
 
 class Chain:
@@ -117,6 +127,10 @@ class Chain:
         nodes = [node for node in lines if node.is_subagent == self.in_subagent_file]
         self._nodes = nodes
         self._places = {node.uuid: index for index, node in enumerate(nodes)}
+        self._times = sorted(
+            (node.time, -index) for index, node in enumerate(nodes)
+            if node.time is not None and node.kind != "progress"
+        )  # fmt: skip
         live: set[int] = set()
         # The newest line and the leaf differ after the user went back in the conversation, or if
         # two processes wrote. The ancestors of both count as live.
@@ -134,15 +148,33 @@ class Chain:
         self._live = sorted(live)
 
     def _climb(self, at: int, live: set[int]) -> None:
-        while at >= 0 and at not in live:
-            live.add(at)
-            parent = self._nodes[at].parent
-            if parent is None:
-                return
-            above = self._places.get(parent)
-            if above is None:
-                above = next((near for near in reversed(range(at)) if near not in live), -1)
-            at = above
+        walked, begins = set[int](), [at]
+        while begins:
+            at = begins.pop()
+            while at >= 0 and at not in live:
+                live.add(at)
+                walked.add(at)
+                parent = self._nodes[at].parent
+                if parent is None:
+                    break
+                above = self._places.get(parent, -1)
+                if above < 0:
+                    earlier = (near for near in reversed(range(at)) if near not in live)
+                    begins.append(next(earlier, -1))
+                at = self._before(at, walked) if above < 0 or above in walked else above
+
+    def _before(self, at: int, walked: set[int]) -> int:
+        """Return the line, not walked yet, with the closest earlier time, or -1."""
+        time = self._nodes[at].time
+        if time is None:
+            return -1
+        newest = bisect_right(self._times, (time, 0))
+        for near, index in reversed(self._times[max(0, newest - _MOST_NEAR) : newest]):
+            if time - near > _NEAR:
+                break
+            if -index not in walked:
+                return -index
+        return -1
 
     def _segment(self, segment: object) -> set[int]:
         # Before 2.1.112, a compaction lists only the ends of the lines that it preserved.

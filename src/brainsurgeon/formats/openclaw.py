@@ -65,20 +65,24 @@ class Branch:
 
     A `leaf` entry makes its target the leaf. A side append (`appendMode: "side"`) or an entry of an
     unknown type does not become the leaf: the next entry continues from the leaf, even if it names
-    this entry as its parent. An entry without `parentId` continues from the leaf, too. A `linear`
-    branch contains all entries of the `TREE_TYPES`.
+    this entry as its parent. An entry without `parentId` continues from the leaf, too.
+
+    A `leaf` entry that names an entry which is not before it (a repair may have dropped the line)
+    moves nothing: a branch continues with its parent. `void` are the ids of such entries. While
+    `unproven`, the walk has relied on `leaf` entries whose targets it has not met yet.
     """
 
-    def __init__(self, *, linear: bool = False) -> None:
+    def __init__(self, void: frozenset[str] = frozenset()) -> None:
         self._next: str | None = None
         self._leaf = True
         self._child_moved_leaf = False
-        self.linear = linear
+        self._void = void
+        self._unmet: set[str] = set()
         self.ended = False
 
     @property
-    def parent_missing(self) -> bool:
-        return self._next is not None and not self.ended
+    def unproven(self) -> bool:
+        return bool(self._unmet)
 
     @property
     def cursor(self) -> str:
@@ -87,19 +91,26 @@ class Branch:
 
     def pass_over(self, raw: bytes) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
-        if self._next is not None and self._next.encode("utf-8", "replace") in raw:
+        if self._next is not None and _holds(raw, self._next):
             self._leaf, self._next = True, None
+        self._unmet -= {name for name in self._unmet if _holds(raw, name)}
 
     def contains(self, entry: Entry) -> bool:
         """Check whether the entry is on the branch. To be called with each entry, last first."""
         kind = entry.get("type")
-        if self.linear:
-            return kind in TREE_TYPES
-        if self.ended or kind == "session" or not _is_node(entry):
+        if kind == "session" or not _is_node(entry):
+            return False
+        self._unmet.discard(entry["id"])
+        if self.ended:
+            return False
+        if kind == "leaf" and entry["id"] in self._void:
+            if entry["id"] == self._next:
+                self._look_for(entry["parentId"])
             return False
         behind, self._child_moved_leaf = self._child_moved_leaf, False
         matches = self._leaf or entry["id"] == self._next
         if kind == "leaf":
+            self._unmet |= _named_by(entry)
             target = entry["targetId"]
             if matches or (behind and self._next == entry.get("appendParentId", target)):
                 self._look_for(target)
@@ -117,6 +128,31 @@ class Branch:
     def _look_for(self, parent: str | None, *, child_moved_leaf: bool = False) -> None:
         self._next, self._leaf, self._child_moved_leaf = parent, False, child_moved_leaf
         self.ended = parent is None and not child_moved_leaf
+
+
+def void_leaves(lines: Lines) -> frozenset[str]:
+    """Return the ids of the `leaf` entries that name an entry which is not before them."""
+    met, void, unreadable = set[str](), set[str](), list[bytes]()
+    for line in lines:
+        entry = parse(line.raw) if line.raw else None
+        if entry is None:
+            unreadable.append(line.raw or b"")
+        elif entry.get("type") != "session" and _is_node(entry):
+            missing = _named_by(entry) - met if entry.get("type") == "leaf" else ()
+            if any(not any(_holds(raw, name) for raw in unreadable) for name in missing):
+                void.add(entry["id"])
+            else:
+                met.add(entry["id"])
+    return frozenset(void)
+
+
+def _named_by(leaf: Entry) -> set[str]:
+    named = leaf["targetId"], leaf.get("appendParentId")
+    return {name for name in named if isinstance(name, str)}
+
+
+def _holds(raw: bytes, name: str) -> bool:
+    return name.encode("utf-8", "replace") in raw
 
 
 class Reach:
@@ -166,8 +202,7 @@ class Asking:
     def look(self, offset: int, entry: Entry) -> None:
         if self._seen_answer and self.at is not None:
             return  # no earlier message can begin the turn
-        message = dict_or_empty(entry.get("message"))
-        role = message.get("role") if entry.get("type") == "message" else None
+        message, role = dict_or_empty(entry.get("message")), _role(entry)
         if role == "user":
             self.at = offset if self.at is None else self.at
         elif role == "toolResult" and not self._seen_answer:
@@ -265,6 +300,16 @@ def _only_signed(message: Entry) -> bool:
     return isinstance(content, list)
 
 
+# OpenClaw's copies of what it delivered, and of what a gateway adds to a chat, are messages of the
+# assistant that no request contains (openclaw 2026.9.6, `dist/transcript-only-*.mjs`). A copy that
+# lost its model still has a mark (since 2026.8.1).
+BOOKKEEPING = "bookkeeping"
+_UNSENT_MODELS = ("delivery-mirror", "gateway-injected")
+_DELIVERIES = (
+    "channel-final", "channel-final-suppressed", "message-tool-source-reply",
+    "cron-direct-delivery-context",
+)  # fmt: skip
+
 FINAL_STOPS = ("stop", "length", "error", "aborted")
 _ROLES: dict[str, Role] = {
     "user": "prompt", "assistant": "reply", "toolResult": "result", "bashExecution": "aside",
@@ -303,9 +348,11 @@ class OpenClaw(Format):
     def survey(self, lines: Lines, kept_messages: int) -> Survey:
         branch = Branch()
         survey = self._survey(lines, kept_messages, branch)
-        # As in openclaw, a leaf whose entry is missing is ignored: all lines are the branch.
-        lost = branch.parent_missing and not survey.positions
-        return self._survey(lines, kept_messages, Branch(linear=True)) if lost else survey
+        if not branch.unproven:
+            return survey
+        if next(iter(lines)).offset:  # only the end of a file: earlier lines may have the targets
+            return replace(survey, cursor=None)
+        return self._survey(lines, kept_messages, Branch(void_leaves(lines)))
 
     def _survey(self, lines: Lines, kept_messages: int, branch: Branch) -> Survey:
         positions: dict[int, int] = {}
@@ -316,7 +363,7 @@ class OpenClaw(Format):
         open_turn: str | None = None
         for line in lines.backward():
             complete = reach.over and messages > kept_messages and asking.at is not None
-            if judged is not None and (complete or branch.ended):
+            if judged is not None and (complete or branch.ended) and not branch.unproven:
                 dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
                 break
             entry = parse(line.raw) if line.raw else None
@@ -339,7 +386,7 @@ class OpenClaw(Format):
                 messages += is_message
         dead.pop(0, None)  # the header is no entry of the tree
         cursor = None
-        if judged is not None and not branch.linear:
+        if judged is not None:
             cursor = dead_why or f"{branch.cursor} {reach.cursor}"
         return Survey(
             kept_messages, positions, open_turn, asking.at, dead, dead_before, dead_why,
@@ -367,7 +414,7 @@ class OpenClaw(Format):
             tool = str_or_none(message.get("toolName"))
             yield from content_parts(message.get("content"), _CONTENT, "tool_result", tool)
             yield from leaves(message.get("details"), _DETAILS, "tool_result", tool, dead=True)
-        elif role == "assistant":
+        elif role in ("assistant", BOOKKEEPING):
             yield from _assistant(message, before_last_user=survey.before_last_user(offset))
         elif role == "bashExecution":
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
@@ -399,6 +446,8 @@ class OpenClaw(Format):
                 stopped=stop in FINAL_STOPS and stop not in NOT_REPLAYED,
                 cut_short=stop in FINAL_STOPS[1:],
             )  # fmt: skip
+        if role == BOOKKEEPING:
+            return TurnStep("note", *linked)
         results = (_result(message),) if role == "toolResult" else ()
         return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
 
@@ -421,7 +470,9 @@ class OpenClaw(Format):
             return Sent(len(str_or_empty(entry.get("summary"))))
         if kind != "message" or not isinstance(message, dict):
             return Sent()
-        role = message.get("role")
+        role = _role(entry)
+        if role == BOOKKEEPING:
+            return Sent()
         if role == "bashExecution":
             if message.get("excludeFromContext") is True:
                 return Sent()
@@ -431,9 +482,9 @@ class OpenClaw(Format):
         return weight.content(message.get("content"))
 
     def call(self, entry: Entry) -> ModelCall | None:
-        message = dict_or_empty(entry.get("message"))
-        if message.get("role") != "assistant":
-            return _aside(entry, message)
+        message, role = dict_or_empty(entry.get("message")), _role(entry)
+        if role != "assistant":
+            return None if role == BOOKKEEPING else _aside(entry, message)
         # On a new branch, OpenClaw repeats messages. Only the ids of their entries differ.
         names = (message.get("responseId"), message.get("timestamp"))
         ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
@@ -499,7 +550,18 @@ def _has_message(entry: Entry) -> bool:
 
 
 def _role(entry: Entry) -> str | None:
-    return str_or_none(entry["message"].get("role")) if _has_message(entry) else None
+    """Return the role of the entry's message, BOOKKEEPING if no request contains it, or None."""
+    if not _has_message(entry):
+        return None
+    message = entry["message"]
+    role = str_or_none(message.get("role"))
+    return BOOKKEEPING if role == "assistant" and _is_bookkeeping(message) else role
+
+
+def _is_bookkeeping(message: Entry) -> bool:
+    if message.get("provider") == "openclaw" and message.get("model") in _UNSENT_MODELS:
+        return True
+    return dict_or_empty(message.get("openclawDeliveryMirror")).get("kind") in _DELIVERIES
 
 
 def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
