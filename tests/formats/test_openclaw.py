@@ -10,6 +10,7 @@ from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import DAMAGED, HOLLOW, Thoughts, covers_request, is_damaged
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
+from brainsurgeon.model.turns import Sent
 from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
 from building.world import Conversation, dump
 
@@ -484,7 +485,19 @@ def test_openclaw_turn_that_has_not_stopped_is_open(steps, reason):
     assert reason in last_turn(*steps)
 
 
+# Copies of what OpenClaw delivered or added to a chat, which it never sends to a model.
+BOOKKEEPING = {
+    "delivery": {"provider": "openclaw", "model": "delivery-mirror"},
+    "addition of a gateway": {"provider": "openclaw", "model": "gateway-injected"},
+    "delivery without its model": {"openclawDeliveryMirror": {"kind": "channel-final"}},
+}
 OUTSIDE_TURNS = {
+    **{
+        name: says(
+            "assistant", content=[{"type": "text", "text": "sent"}], stopReason="stop", **fields
+        )
+        for name, fields in BOOKKEEPING.items()
+    },
     "label": adds("label", targetId="x", label="here"),
     "state": adds("custom", customType="model-snapshot", data={}),
     "model": adds("model_change", provider="p", modelId="m"),
@@ -503,9 +516,40 @@ OUTSIDE_TURNS = {
 
 @pytest.mark.parametrize("case", OUTSIDE_TURNS)
 def test_openclaw_entries_outside_a_turn_leave_it_as_it_is(case):
-    """Labels, state, summaries, bash executions and custom messages neither open nor close it."""
+    """Labels, state, summaries, custom messages and deliveries neither open nor close it."""
     assert last_turn(stops("stop"), OUTSIDE_TURNS[case]) is None
     assert "a user message" in last_turn(says("user", content="go"), OUTSIDE_TURNS[case])
+
+
+@pytest.mark.parametrize("case", BOOKKEEPING)
+def test_openclaw_bookkeeping_is_no_answer(case):
+    """It is no call, is not sent, and does not count as a message; an archive may take it."""
+    conversation = Conversation()
+    conversation.turn()
+    plain = conversation.bytes()
+    says("assistant", content=[{"type": "text", "text": "sent"}], stopReason="stop",
+         usage={"input": 7, "totalTokens": 7}, **BOOKKEEPING[case])(conversation)  # fmt: skip
+    entry, data = conversation.lines[-1], conversation.bytes()
+    before, after = survey(OPENCLAW, plain), survey(OPENCLAW, data)
+
+    assert OPENCLAW.call(entry) is OPENCLAW.thoughts(entry) is None
+    assert OPENCLAW.sent(entry) == Sent()
+    assert not OPENCLAW.is_message(entry)
+    assert OPENCLAW.turn_step(entry).role == "note"
+    assert after.last_user == before.last_user
+    assert after.positions == {**before.positions, len(plain): 0}
+
+
+def test_openclaw_results_before_bookkeeping_have_no_answer():
+    """A prompt after it does not begin a turn: the provider joins it with the results."""
+    conversation = Conversation()
+    conversation.user("the prompt")
+    conversation.call()
+    conversation.result("words")
+    OUTSIDE_TURNS["delivery"](conversation)
+    conversation.user("and now?")
+
+    assert survey(OPENCLAW, conversation.bytes()).last_user == len(dump(conversation.lines[0]))
 
 
 def test_openclaw_turn_ignores_complete_lines_that_do_not_parse():

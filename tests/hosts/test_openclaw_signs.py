@@ -4,10 +4,12 @@ import errno
 import json
 import os
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.model.entries import BOM
 from brainsurgeon.model.sessions import Signs
 from building.claw import start_time
 from building.processes import OtherProcess
@@ -61,8 +63,10 @@ def new_lock(pid, start=None):
     return text.encode()
 
 
-def old_lock(pid):
-    return {"pid": pid, "createdAt": "2026-02-20T04:27:00.000Z"}
+def old_lock(pid, age=0.0):
+    """Return the lock of an older version, without a start time, `age` seconds old."""
+    created = datetime.now(UTC) - timedelta(seconds=age)
+    return {"pid": pid, "createdAt": created.isoformat(timespec="milliseconds")}
 
 
 def ended_pid():
@@ -103,6 +107,16 @@ def test_lock_of_a_reused_pid_is_ignored(directory, other_process):
     directory.write_lock(new_lock(other_process.pid, start_time(other_process.pid) - 1))
 
     assert directory.lock_reason() is None
+
+
+def test_lock_that_is_older_than_the_process_with_its_pid_is_ignored(directory, other_process):
+    """Its process has ended: in containers, pids are small and return after each start."""
+    directory.write_lock(old_lock(other_process.pid, age=120), HOUR)
+    older = directory.lock_reason()
+    directory.write_lock({"pid": other_process.pid, "createdAt": "yesterday"}, HOUR)
+
+    assert older is None
+    assert directory.lock_reason() == f"locked by process {other_process.pid}"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may signal everybody")
@@ -214,18 +228,44 @@ def test_other_marks_leave_a_session_idle(directory, entry):
     assert directory.busy_reason() is None
 
 
-MALFORMED = ["", "{", "[]", "null", "1", '{"a": 1}', '{"a": [], "c": null}', "\xff",
-       '{"a": {"sessionId": "b2", "status": "done"}, "b"',
-       '{"a": {"sessionId": "a1", "status": 7}}', '{"a": {"status": "running"}}',
-       '{"a": {"sessionId": ["a1"], "status": "running"}}']  # fmt: skip
+UNUSABLE = ["", "{", "[]", "null", "1", '{"a": NaN}',
+            '{"a": {"sessionId": "b2", "status": "done"}, "b"']  # fmt: skip
 
 
-@pytest.mark.parametrize("text", MALFORMED)
-def test_malformed_registry_means_the_agent_may_be_at_work(directory, text):
-    """A malformed registry is no proof of rest: the session is busy, and nothing is raised."""
-    (directory.path / "sessions.json").write_text(text, "latin-1")
+@pytest.mark.parametrize("text", UNUSABLE)
+def test_unusable_registry_means_the_agent_may_be_at_work_for_a_while(directory, text):
+    """After `abandoned_after` without a change, only the lock and the last turn count."""
+    path = directory.path / "sessions.json"
+    path.write_text(text)
+    os.utime(path, (LATER, LATER - HOUR + 1))
+    young = directory.busy_reason()
+    os.utime(path, (LATER, LATER - HOUR))
 
-    assert "may be at work" in directory.busy_reason()
+    assert "may be at work" in young
+    assert directory.busy_reason() is None
+    assert openclaw.entries(str(directory.path)) == []
+    assert [key for key, _ in openclaw.registry_problems(str(directory.path))] == [None]
+
+
+ODD = ["null", '"a1"', "[]", "7", '{"sessionId": "a1", "status": 7}', '{"status": "running"}',
+       '{"sessionId": ["a1"], "status": "running"}']  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("before", [b"", BOM, b'{"\xff": {}, '], ids=["plain", "BOM", "not UTF-8"])
+def test_odd_entry_of_a_registry_says_nothing_about_the_others(directory, odd, before):
+    """It is named, and the others count, also beside a byte order mark and invalid UTF-8."""
+    running = json.dumps({"sessionId": "a1", "status": "running", **FRESH})
+    texts = [f'"odd": {odd}', f'"odd": {odd}, "agent:main:main": {running}']
+    reasons = []
+    for text in texts:
+        begin = before if before.endswith(b" ") else before + b"{"
+        (directory.path / "sessions.json").write_bytes(begin + text.encode() + b"}")
+        reasons.append(directory.busy_reason())
+    keys = [key for key, _ in openclaw.registry_problems(str(directory.path))]
+
+    assert reasons == [None, "marked as running by its agent"]
+    assert keys == ["odd"]
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "broken link", "pipe", "unreadable", "huge"])
@@ -245,8 +285,12 @@ def test_unreadable_registry_means_the_agent_may_be_at_work(directory, kind, mon
         path.write_text('{"agent:main:main": {}}')
     else:
         os.symlink(directory.path / (NAME if kind == "link" else "nowhere"), path)
+    os.utime(path, (LATER, LATER - HOUR + 1), follow_symlinks=False)
+    young = directory.busy_reason()
+    os.utime(path, (LATER, LATER - HOUR), follow_symlinks=False)
 
-    assert "may be at work" in directory.busy_reason()
+    assert "may be at work" in young
+    assert directory.busy_reason() is None
     assert openclaw.entries(str(directory.path)) == []
 
 

@@ -4,18 +4,27 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
-from brainsurgeon.hosts.processes import ancestors, lives, start_of
+from brainsurgeon.hosts.processes import ancestors, lives
+from building.claw import start_time
 from building.processes import wait_until
 
 
 def test_process_is_identified_by_its_start_time(other_process):
     """A process with the same pid and another start time is another process."""
-    start = start_of(other_process.pid)
+    start = start_time(other_process.pid)
 
     assert lives(other_process.pid)
     assert lives(other_process.pid, start)
     assert not lives(other_process.pid, start - 1)
+
+
+def test_process_that_is_younger_than_its_record_is_another(other_process):
+    """Without a start time, a process must have been there when the record was written."""
+    assert lives(other_process.pid, None, time.time())
+    assert not lives(other_process.pid, None, time.time() - 120)
+    assert lives(other_process.pid, start_time(other_process.pid), time.time() - 120)
 
 
 def test_ended_process_does_not_live():

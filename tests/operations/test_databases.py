@@ -267,12 +267,21 @@ DIFFERENCES = {
 
 WINDOW = f"UPDATE session_windows SET {{}} WHERE session_id = '{GATEWAY}'"
 NODE = f"UPDATE session_nodes SET {{}} WHERE current_session_id = '{GATEWAY}'"
+_DELIVERY = (
+    "json_set(event_json, '$.message.provider', 'openclaw', '$.message.model', 'delivery-mirror')"
+)
 # A change to an idle session, and the reason for deferring it then.
 SIGNS = {
     "an open turn": (
         (f"DELETE FROM session_transcript_active_events WHERE session_id = '{GATEWAY}' AND"
          " message_position = (SELECT max(message_position) FROM session_transcript_active_events"
          f" WHERE session_id = '{GATEWAY}')"), "the last turn is open: a tool result"),
+    "a delivery after an open turn": (
+        (f"UPDATE transcript_events SET event_json = {_DELIVERY}, navigation_json = NULL,"
+         f" event_utf8_bytes = length(CAST({_DELIVERY} AS BLOB)) WHERE session_id = '{GATEWAY}'"
+         " AND seq = (SELECT event_seq FROM session_transcript_active_events"
+         f" WHERE session_id = '{GATEWAY}' ORDER BY message_position DESC LIMIT 1)"),
+        "the last turn is open: a tool result"),
     "a stuck claim": (
         NODE.format("entry_json = json_set(entry_json, '$.activeWriterRunId', 'abcdefghij'),"
                     f" updated_at = {DAY_BEFORE}"),

@@ -105,6 +105,23 @@ def test_doctor_creates_no_store(world, doctor):
     assert not world.state.exists()
 
 
+def test_doctor_names_what_is_odd_in_a_registry(pruned, doctor):
+    """Entries that say nothing are named together, by reason, and an unusable file as a whole."""
+    path = pruned.directory / "sessions.json"
+    path.write_text('{"a": null, "b": {"sessionId": "one"}, "c": 7, "d": {"status": []}}')
+    odd = [row for row in doctor()[0] if str(path) in row[1]]
+    path.write_text("")
+    unusable = [row for row in doctor()[0] if str(path) in row[1]]
+
+    assert [(level, what) for level, what, _ in odd] == [
+        ("warning", f"{path}: 2 entries are ignored (a, c): no object"),
+        ("warning", f"{path}: 1 entry is ignored (d): its status is not text"),
+    ]
+    assert [(level, what) for level, what, _ in unusable] == [
+        ("warning", f"{path} cannot be used: it is not one JSON object")
+    ]
+
+
 def test_doctor_prints_each_finding_with_its_advice(pruned, doctor, monkeypatch, capsys):
     """As text a finding is one line, with the advice below it."""
     (pruned.directory / STRAY).touch()

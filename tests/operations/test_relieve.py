@@ -93,6 +93,27 @@ def test_relieve_reduces_a_full_session_until_it_fits(world, clock, full_path):
     assert full_path.read_bytes() == before
 
 
+@pytest.mark.parametrize("model", ["delivery-mirror", "gateway-injected"])
+def test_relieve_knows_the_model_behind_bookkeeping(world, clock, model):
+    """A last entry that OpenClaw never sends has no window: the relief is that without it."""
+    conversation = large_conversation()
+    usage = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": 0}
+    reliefs = []
+    for name in ("plain", model):
+        world.put(f"{name}.jsonl", conversation.bytes().replace(b"1111-", name[:4].encode() + b"-"))
+        reliefs.append(relieve_session(world, name, **SMALL))
+        conversation.assistant("sent", api="openclaw-transcript")
+        conversation.lines[-1]["message"] |= {
+            "provider": "openclaw",
+            "model": model,
+            "usage": usage,
+        }
+    plain, behind = reliefs
+
+    assert (plain.after.step, plain.values, plain.fits) == (4, 7, True)
+    assert (behind.before, behind.after, behind.went) == (plain.before, plain.after, plain.went)
+
+
 def test_relieve_is_a_run_that_can_be_rolled_back(world, clock, full_path):
     """A relief records a run and its events, and a rollback of the run restores every byte."""
     before = full_path.read_bytes()

@@ -558,6 +558,10 @@ def _role(entry: Entry) -> str | None:
     return BOOKKEEPING if role == "assistant" and _is_bookkeeping(message) else role
 
 
+def is_bookkeeping(entry: Entry | None) -> bool:
+    return entry is not None and _role(entry) == BOOKKEEPING
+
+
 def _is_bookkeeping(message: Entry) -> bool:
     if message.get("provider") == "openclaw" and message.get("model") in _UNSENT_MODELS:
         return True

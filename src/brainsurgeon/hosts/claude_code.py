@@ -17,7 +17,7 @@ from glob import escape, glob
 from msgspec import Struct
 
 from brainsurgeon.hosts import home_paths
-from brainsurgeon.hosts.processes import ancestors, lives, start_of
+from brainsurgeon.hosts.processes import ancestors, lives
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 
@@ -41,7 +41,6 @@ _RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LARGEST_RECORD = 1 << 20
 _PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)  # seconds before each attempt to read a record
-_START_SLACK = 5.0  # seconds by which the kernel's start time may be later than `since`
 
 
 class ProcessRecord(Struct, frozen=True):
@@ -50,7 +49,7 @@ class ProcessRecord(Struct, frozen=True):
     session: str | None = None  # None if the record could not be read
     directory: str = ""  # the working directory
     status: object = None
-    started: str | None = None  # the kernel's start time of the process, in ticks since boot
+    started: int | None = None  # the kernel's start time of the process, in ticks since boot
     since: float | None = None  # the start by the process's own clock, in seconds since 1970
     namespace: str | None = None  # the PID namespace of the process
 
@@ -58,16 +57,7 @@ class ProcessRecord(Struct, frozen=True):
         own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
         if self.namespace not in (None, own):  # its pid has no meaning here
             return now - self.written < abandoned_after
-        if not lives(self.pid):
-            return False
-        ticks = start_of(self.pid)
-        if ticks is None:
-            return True
-        if self.started is not None:
-            return self.started == str(ticks)
-        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        began = booted + ticks / os.sysconf("SC_CLK_TCK")
-        return self.since is None or began <= self.since + _START_SLACK
+        return lives(self.pid, self.started, self.since)
 
 
 def read(directory: str, pid: int) -> ProcessRecord | None:
@@ -86,12 +76,13 @@ def read(directory: str, pid: int) -> ProcessRecord | None:
         except OSError:
             break
         if isinstance(session := record.get("sessionId"), str):
-            working, started, since = map(record.get, ("cwd", "procStart", "startedAt"))
+            working, since = map(record.get, ("cwd", "startedAt"))
+            started = str(record.get("procStart"))
             namespace = re.search(r"pid:\[[0-9]+\]$", str(record.get("pidDomain")))
             return ProcessRecord(
                 pid, written, session, working if isinstance(working, str) else "",
                 record.get("status"),
-                str(started) if isinstance(started, str | int) else None,
+                int(started) if re.fullmatch("[0-9]{1,19}", started) else None,
                 since / 1000 if isinstance(since, int | float) else None,
                 namespace[0] if namespace else None,
             )  # fmt: skip

@@ -5,14 +5,15 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, BinaryIO
 
 from brainsurgeon.hosts.processes import lives
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
-from brainsurgeon.model.entries import parse
+from brainsurgeon.model.entries import BOM, parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
+from brainsurgeon.model.text import parse_time
 
 _ARCHIVE = re.compile(r"\.jsonl\.(?:reset|deleted|bak|imported)[.-]")
 # Side files of OpenClaw that are not sessions (openclaw 2026.7.35 `dist/paths-*.js`).
@@ -115,29 +116,55 @@ def lock_held(directory: int, name: str, now: float) -> str | None:
     pid = payload.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return "there is a lock file" if now - modified < UNREADABLE_LOCK else None
-    return f"locked by process {pid}" if lives(pid, payload.get("starttime")) else None
+    # Older versions record no start time. A process that is younger than its lock has a pid of
+    # another: in containers, pids are small and return after each start.
+    lived = lives(pid, payload.get("starttime"), parse_time(payload.get("createdAt")))
+    return f"locked by process {pid}" if lived else None
 
 
 def _opened(name: str, directory: int | None) -> BinaryIO:
     return open(name, "rb", opener=lambda path, _: os.open(path, _READ, dir_fd=directory))
 
 
-def _registry(directory: int | None, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the keys and entries of a `sessions.json`, if any. Raises OSError if it is unusable."""
+def _registry(directory: int | None, path: str) -> dict[str, Any]:
+    """Return the entries of a `sessions.json` by keys. Raises OSError if it is unusable."""
     try:
         with _opened(path, directory) as handle:
             if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file")
             raw = handle.read(LARGEST_REGISTRY + 1)
     except FileNotFoundError:
-        return
-    listed = None if len(raw) > LARGEST_REGISTRY else parse(raw)
+        return {}
+    if len(raw) > LARGEST_REGISTRY:
+        raise OSError(errno.EFBIG, "it is too large")
+    raw = raw.removeprefix(BOM)
+    # OpenClaw replaces invalid UTF-8 while it reads.
+    listed = parse(raw) or parse(raw.decode("utf-8", "replace").encode())
     if listed is None:
-        raise OSError(errno.EINVAL, "not one object")
-    for key, entry in listed.items():
-        if not isinstance(entry, dict):
-            raise OSError(errno.EINVAL, "an entry is no object")
-        yield key, entry
+        raise OSError(errno.EINVAL, "it is not one JSON object")
+    return listed
+
+
+def oddity(entry: object) -> str | None:
+    """Return why an entry of a `sessions.json` says nothing about any session, or None."""
+    if not isinstance(entry, dict):
+        return "no object"
+    status = entry.get("status")
+    if status is not None and not isinstance(status, str):
+        return "its status is not text"
+    names = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
+    if status == "running" and not (names and all(isinstance(name, str) for name in names)):
+        return "it does not say which session runs"
+    return None
+
+
+def registry_problems(directory: str) -> list[tuple[str | None, str]]:
+    """Return what is odd in a `sessions.json`: keys and reasons, or the reason for the whole."""
+    try:
+        listed = _registry(None, os.path.join(directory, REGISTRY))
+    except OSError as error:
+        return [(None, error.strerror or "it cannot be read")]
+    return [(key, why) for key, entry in listed.items() if (why := oddity(entry))]
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
@@ -148,30 +175,27 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
 
 def _marked_running(directory: int, name: str, now: float, abandoned_after: float) -> str | None:
     try:
-        for _, entry in _registry(directory, REGISTRY):
-            if _may_run(entry, name):
+        for entry in _registry(directory, REGISTRY).values():
+            if oddity(entry) is None and entry.get("status") == "running":
                 updated = entry.get("updatedAt")  # milliseconds; without it, the run counts as new
                 if not isinstance(updated, int | float) or isinstance(updated, bool):
                     updated = math.inf
-                if now - updated / 1000 < abandoned_after:
+                if names_session(entry, name) and now - updated / 1000 < abandoned_after:
                     return "marked as running by its agent"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return "its agent may be at work: sessions.json cannot be read or understood"
+        # An agent at work soon writes it anew. Of one that stays so, only lock and turn count.
+        if now - _modified(directory, REGISTRY) < abandoned_after:
+            return "its agent may be at work: sessions.json cannot be read or understood"
     return None
 
 
-def _may_run(entry: dict[str, Any], name: str) -> bool:
-    status = entry.get("status")
-    if status is not None and not isinstance(status, str):
-        raise OSError(errno.EINVAL, "a status is not text")
-    if status != "running":
-        return False
-    names = [value for key in ("sessionFile", "sessionId") if (value := entry.get(key)) is not None]
-    if not names or not all(isinstance(value, str) for value in names):
-        raise OSError(errno.EINVAL, "it does not say which session runs")
-    return names_session(entry, name)
+def _modified(directory: int, name: str) -> float:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+    except OSError:
+        return math.inf
 
 
 def keys_of(directory: str, name: str) -> list[str]:
@@ -187,6 +211,7 @@ def context_tokens(directory: str, name: str) -> int | None:
 def entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the keys and entries of a `sessions.json`; [] if it is unreadable or malformed."""
     try:
-        return list(_registry(None, os.path.join(directory, REGISTRY)))
+        listed = _registry(None, os.path.join(directory, REGISTRY))
     except OSError:
         return []
+    return [(key, entry) for key, entry in listed.items() if isinstance(entry, dict)]

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
+from itertools import count
 from typing import Any, TypeGuard
 
 import zstandard
@@ -242,14 +243,26 @@ def payloads(
     return [(row[0], Payload(*row[1:])) for row in rows.fetchall()]
 
 
-def last_message(connection: sqlite3.Connection, schema: Schema, session: str) -> bytes | None:
+def messages_backward(
+    connection: sqlite3.Connection, schema: Schema, session: str
+) -> Iterator[bytes]:
+    """Yield the messages on the active branch, last first. Raises UnreadableEventError."""
+    for number in count():
+        if (event := _message(connection, schema, session, number)) is None:
+            return
+        yield event
+
+
+def _message(
+    connection: sqlite3.Connection, schema: Schema, session: str, later: int
+) -> bytes | None:
     row = connection.execute(
         f"SELECT {_EVENT[schema.compressing]} FROM session_transcript_active_events a"  # noqa: S608
         " JOIN transcript_events e"
         " ON e.session_id = a.session_id AND e.seq = a.event_seq"
         " WHERE a.session_id = ? AND a.message_position IS NOT NULL"
-        " ORDER BY a.message_position DESC LIMIT 1",
-        (session,),
+        " ORDER BY a.message_position DESC LIMIT 1 OFFSET ?",
+        (session, later),
     ).fetchone()
     return Payload(*row).event() if row else None
 

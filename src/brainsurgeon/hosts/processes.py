@@ -13,10 +13,16 @@ _POLL = 0.02  # seconds between checks of a command's output, which may grow by 
 _MOST_ROUNDS = 10  # of killing: processes may start others in the meantime
 # Indexes into the result of `_status_of`: fields 3, 4, 6 and 22 in proc_pid_stat(5).
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD = 0, 1, 3, 19
+# Seconds by which the kernel's start time may be later than a time that the process recorded.
+_START_SLACK = 5.0
 
 
-def lives(pid: int, started: object = None) -> bool:
-    """Check whether a process lives (a zombie does not). `started` is in ticks since boot."""
+def lives(pid: int, started: object = None, since: float | None = None) -> bool:
+    """Check whether a process lives (a zombie does not).
+
+    `started` is in ticks since boot. Without it, the process must have been there at `since`
+    (seconds since 1970): a younger process has the pid of another that ended.
+    """
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -26,13 +32,14 @@ def lives(pid: int, started: object = None) -> bool:
     fields = _status_of(pid)
     if fields and fields[_STATE_FIELD] in (b"Z", b"X"):
         return False
-    return not fields or not isinstance(started, int) or int(fields[_START_FIELD]) == started
-
-
-def start_of(pid: int) -> int | None:
-    """Return ticks since boot."""
-    fields = _status_of(pid)
-    return int(fields[_START_FIELD]) if fields else None
+    if not fields:
+        return True
+    ticks = int(fields[_START_FIELD])
+    if isinstance(started, int):
+        return ticks == started
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    began = booted + ticks / os.sysconf("SC_CLK_TCK")
+    return since is None or began <= since + _START_SLACK
 
 
 def ancestors() -> Iterator[int]:

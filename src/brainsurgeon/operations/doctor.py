@@ -48,6 +48,11 @@ _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves 
 _AGENT = "run as the agent's user"
 _REPORT = "it contains no sessions: report it, so that this layout becomes known"
 _PROGRAM = "correct the key, or make the program executable for this user"
+_UNUSABLE = (
+    "while the file is new, its sessions are left alone: their agent may be at work; later, their"
+    " locks and last turns decide"
+)
+_ODD = "correct or remove it while OpenClaw does not run; the other entries count"
 _MOST = 5  # names in a list
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
@@ -187,6 +192,7 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
     matched = expired = orphans = unknown = 0
     migrated: set[str] = set()
+    registries: set[str] = set()
     unwritable = defaultdict[tuple[Level, str, str], list[str]](list)
     roots = settings.root_directories()
     hidden = out_of_sight(roots)
@@ -199,6 +205,9 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
             yield from _no_session(item, store)
             continue
+        if not item.in_database and item.directory not in registries:
+            registries.add(item.directory)
+            yield from _registry(item.directory)
         if item.agent_directory not in migrated and moved_to_database(item):
             migrated.add(item.agent_directory)
             unseen = hidden(item.agent_directory)
@@ -234,6 +243,19 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
         f"value, {expired:,} expired, {orphans:,} without a record",
     )
+
+
+def _registry(directory: str) -> Iterator[Finding]:
+    path = os.path.join(directory, openclaw.REGISTRY)
+    odd = defaultdict[str, list[str]](list)
+    for key, why in openclaw.registry_problems(directory):
+        if key is None:
+            yield Finding("warning", f"{path} cannot be used: {why}", _UNUSABLE)
+        else:
+            odd[why].append(key)
+    for why, keys in odd.items():
+        number = counted(len(keys), "entry is ignored", "entries are ignored")
+        yield Finding("warning", f"{path}: {number} ({_some(keys)}): {why}", _ODD)
 
 
 def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from brainsurgeon import interruption
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.openclaw import OpenClawRows, left_open
+from brainsurgeon.formats.openclaw import OpenClawRows, is_bookkeeping, left_open
 from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
 from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Schema
 from brainsurgeon.hosts.openclaw_gate import Gate, Window
@@ -336,14 +336,19 @@ class OpenRows(Opened):
             raise NotIdleError(left, in_database=True)
 
     def _left_open(self) -> str | None:
+        events = openclaw_database.messages_backward(self._database, self.schema, self.file.name)
         try:
-            event = openclaw_database.last_message(self._database, self.schema, self.file.name)
+            for entry in map(parse, events):
+                if not is_bookkeeping(entry):
+                    left = left_open(entry)
+                    return (
+                        "the last turn is open: no answer from the assistant"
+                        if left is None
+                        else left
+                    )
         except openclaw_database.UnreadableEventError:
             return "its last message cannot be read"
-        if event is None:
-            return "it has no message yet"
-        left = left_open(parse(event))
-        return "the last turn is open: no answer from the assistant" if left is None else left
+        return "it has no message yet"
 
     def release(self) -> None:
         """Close the database. Raises BusyError if it was open as immutable, but was written to."""
