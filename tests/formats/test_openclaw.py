@@ -533,7 +533,7 @@ def test_openclaw_bookkeeping_is_no_answer(case):
     before, after = survey(OPENCLAW, plain), survey(OPENCLAW, data)
 
     assert OPENCLAW.call(entry) is OPENCLAW.thoughts(entry) is None
-    assert OPENCLAW.sent(entry) == Sent()
+    assert OPENCLAW.sent(entry, after) == Sent()
     assert not OPENCLAW.is_message(entry)
     assert OPENCLAW.turn_step(entry).role == "note"
     assert after.last_user == before.last_user
