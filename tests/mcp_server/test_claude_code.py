@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 
 import pytest
@@ -21,6 +20,7 @@ from building.claude import (
     read_entries,
 )
 from building.mcp_agent import call_tool
+from building.processes import PROGRAM
 from building.world import dump
 
 WORLD = ClaudeWorld
@@ -252,7 +252,7 @@ def test_shell_of_claude_code_prints_the_restored_value(world, talk):
     """`brainsurgeon restore` in a session of Claude Code restores and prints the value at once."""
     world.record(os.getpid(), session=OTHER, cwd="/w", status="busy")
     process = subprocess.run(
-        [sys.executable, "-m", "brainsurgeon", "restore", talk.old],
+        [*PROGRAM, "restore", talk.old],
         env={**os.environ, "CLAUDE_CONFIG_DIR": str(world.home),
              "BRAINSURGEON_ROOTS": json.dumps([{"path": str(world.root)}]),
              "BRAINSURGEON_STATE_DIR": str(world.settings().state_dir)},

@@ -80,6 +80,7 @@ def memory_limit(tmp_path):
     yield lambda: resource.setrlimit(resource.RLIMIT_DATA, (ALLOWED, ALLOWED))
 
 
+@pytest.mark.timeout(1200)  # seconds: it writes and reads 300 MB, on a busy machine, too
 def test_scan_of_any_line_stays_below_the_documented_memory(
     world, memory_limit, monkeypatch, tmp_path
 ):
