@@ -651,6 +651,30 @@ def test_results_that_the_provider_cleared_are_neither_sent_nor_extracted(conver
     assert not parts(conversation.bytes(), cleared)["message.content.0.content"].locked
 
 
+def test_document_beside_a_result_belongs_to_it(conversation):
+    """Up to 2.1.220, Read writes a PDF into a meta line of its own behind the result.
+
+    Other meta lines are no results.
+    """
+    conversation.user()
+    conversation.call("toolu_1", "Read", {"file_path": "a.pdf"})
+    conversation.result("PDF file read", call="toolu_1")
+    document = {"type": "document", "source": {"type": "base64", "data": "A" * 900}}
+    ident = conversation.user([document, {"type": "text", "text": "page 1"}], isMeta=True)
+    conversation.assistant()
+    other = conversation.user([document], isMeta=True)
+    data = conversation.bytes()
+
+    found = parts(data, ident)
+    assert found["message.content.0"].block
+    kinds = {path: (part.kind, part.tool, part.chars) for path, part in found.items()}
+    assert kinds == {
+        "message.content.0": ("tool_result", "Read", 900),
+        "message.content.1.text": ("system", None, 6),
+    }
+    assert parts(data, other)["message.content.0"].tool is None
+
+
 def test_task_notification_is_a_locked_tool_result(conversation):
     """A task notification is locked, since a resume searches it for tasks that have ended."""
     notification = conversation.user("<task-notification>", origin={"kind": "task-notification"})

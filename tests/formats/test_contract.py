@@ -399,7 +399,7 @@ class TestOpenClawContract(FormatContract):
     """OpenClaw of two versions, and pi."""
 
     form = OPENCLAW
-    results = (6, "a404b276")
+    results = (7, "a404b276")
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
         *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
@@ -425,7 +425,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
-    results = (6, "9d8fd31a")
+    results = (7, "9d8fd31a")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
@@ -447,7 +447,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
-    results = (4, "5e512aae")
+    results = (6, "5e512aae")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
@@ -465,7 +465,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (7, "acc2a9ab")
+    results = (8, "acc2a9ab")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

@@ -32,7 +32,8 @@ def codex(**payload):
     ("dialect", "entry", "sent"),
     [
         (CLAW, claw(role="user", content="12345"), Sent(5)),
-        (CLAW, claw(role="user", content=[{"type": "text", "text": "123"}, IMAGE]), Sent(3, 1)),
+        (CLAW, claw(role="user", content=[{"type": "text", "text": "123"}, IMAGE]),
+         Sent(3, 1, 9999)),
         (CLAW, claw(role="toolResult", content=[{"type": "text", "text": "12"}],
                     details={"all": "x" * 99}), Sent(2)),
         (CLAW, claw(role="assistant", stopReason="toolUse", content=[
@@ -49,7 +50,7 @@ def codex(**payload):
         (CLAUDE, claude(content="1234"), Sent(4)),
         (CLAUDE, claude(content=[{"type": "tool_result", "content": [
             {"type": "text", "text": "12"}, {"type": "image", "source": {"data": "A" * 99}},
-        ]}], toolUseResult={"stdout": "x" * 99}), Sent(2, 1)),
+        ]}], toolUseResult={"stdout": "x" * 99}), Sent(2, 1, 99)),
         (CLAUDE, claude("assistant", [{"type": "tool_use", "name": "Bash", "input": {}}]),
          Sent(6)),
         (CLAUDE, claude("assistant", "Prompt is too long", isApiErrorMessage=True), Sent()),
@@ -65,6 +66,12 @@ def codex(**payload):
         (CODEX, {"type": "compacted", "payload": {"message": "12"}}, Sent(2)),
         (GENERIC, {"type": "tool_result", "__id": "a", "output": "12345"}, Sent(5)),
         (GENERIC, {"type": "note", "text": "12345"}, Sent()),
+        (GENERIC, {"type": "tool_result", "content": [IMAGE, {**IMAGE, "type": "document"}]},
+         Sent(0, 2, 19_998)),
+        (CODEX, codex(type="message", content=[{"type": "input_image", "image_url": "data:,AA"}]),
+         Sent(0, 1, 8)),
+        (CLAUDE, claude(content=[{"type": "document", "source": {"type": "text", "data": "123"}}]),
+         Sent(3)),
     ],
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):

@@ -11,7 +11,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, Refusal
+from brainsurgeon.model.turns import SIGNATURE, TOO_LARGE, TOO_LONG, Refusal
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.signals import find_signals
@@ -59,12 +59,10 @@ TOO_LONG_PROMPTS = [
     (("Trying to keep the first 10269 tokens when context the overflows. However, the model is"
      " loaded with context length of only 4096 tokens, which is not enough."), 10_269, 4096),
     ("prompt token count of 128500 exceeds the limit of 128000", 128_500, 128_000),
-    ('github-copilot API error (413): {"message":"failed to parse request","code":""}', 0, None),
     ("invalid params, context window exceeds limit (2013)", 0, None),
     ("Your request exceeded model token limit: 262144 (requested: 270000)", 270_000, 262_144),
     ("Prompt has 140000 tokens, but the configured context size is 131072 tokens",
      140_000, 131_072),
-    ("413 status code (no body)", 0, None),
     (("Prompt contains 140000 tokens and 0 draft tokens, too large for model with 131072 maximum"
      " context length"), 140_000, 131_072),
     ('{"code":"1261","message":"Prompt too long"}', 0, None),
@@ -84,11 +82,17 @@ TOO_LONG_PROMPTS = [
     ("token limit exceeded", 0, None),
     ("Context overflow: prompt too large for the model.", 0, None),
     ("API Error: The model has reached its context window limit.", 0, None),
+]  # fmt: skip
+
+TOO_LARGE_REQUESTS = [
     ('413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}',
-     0, None),
+     None),
     (("Request too large (max 32MB). Double press esc to go back and try with a smaller file."
-     " request_too_large: 413 Request exceeds the maximum size"), 0, None),
-    ("API Error: 413 Request Entity Too Large", 0, None),
+     " request_too_large: 413 Request exceeds the maximum size"), None),
+    ("API Error: 413 Request Entity Too Large", None),
+    ("413 status code (no body)", None),
+    ('github-copilot API error (413): {"message":"failed to parse request","code":""}', None),
+    ("Request payload size exceeds the limit: 20971520 bytes.", 20_971_520),
 ]  # fmt: skip
 
 # Time heals these, or a setting; or the request had other faults.
@@ -153,7 +157,7 @@ def test_refused_prompt_is_relieved_whatever_the_wording(world, clock, error, to
 
     assert relief.fits
     assert relief.values > 0
-    assert relief.before.refused
+    assert relief.before.refusal
     assert len(path.read_bytes()) < 0.7 * len(before)
     if tokens:
         assert relief.before.load == pytest.approx(tokens, rel=0.01)
@@ -164,6 +168,18 @@ def test_refused_prompt_is_relieved_whatever_the_wording(world, clock, error, to
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(("error", "limit"), TOO_LARGE_REQUESTS)
+def test_request_that_was_too_large_is_relieved(world, clock, error, limit):
+    """It had too many bytes. Without pictures, values go as for a prompt that is too long."""
+    assert refusal(error) == Refusal(TOO_LARGE, 0, limit)
+    world.put("s.jsonl", refused_conversation(error).bytes())
+    relief = relieved(world)
+
+    assert relief.fits
+    assert relief.before.bytes == relief.before.most_bytes
+    assert relief.after.bytes <= relief.before.bytes / 2
+
+
 @pytest.mark.parametrize("error", OTHER_ERRORS)
 def test_other_errors_are_no_refusal(world, clock, error):
     """A limit of a rate or a busy server says nothing about the size: no scan extracts for it."""
@@ -171,7 +187,7 @@ def test_other_errors_are_no_refusal(world, clock, error):
     full = fullness(world)
 
     assert refusal(error) is None
-    assert not full.refused
+    assert not full.refusal
     assert full.pressure < 0.2
     scanned = world.scan(budget={"enabled": True, "max_step": 6}, keep_recent=1000)
     assert scanned.values_extracted == 0
@@ -211,7 +227,7 @@ def test_claude_code_refusals_are_relieved(world, clock, shown, details, tokens)
     world.put("s.jsonl", claude_conversation(shown, details).bytes())
     relief = relieved(world)
 
-    assert relief.before.refused
+    assert relief.before.refusal
     assert not tokens or relief.before.load == pytest.approx(tokens, rel=0.01)
     assert relief.fits
     assert relief.values > 0
@@ -234,15 +250,15 @@ def test_failed_call_does_not_hide_the_refusal_before_it(world, clock, later):
     """The refusal stands until an answer comes, or a compaction."""
     talk = refused_conversation("context_length_exceeded", later)
     world.put("s.jsonl", talk.bytes())
-    assert fullness(world).refused
+    assert fullness(world).refusal
     talk.user()
     talk.assistant()
     world.put("s.jsonl", talk.bytes())
-    assert not fullness(world).refused
+    assert not fullness(world).refusal
     talk = refused_conversation("context_length_exceeded")
     talk.entry("compaction", summary="so far", firstKeptEntryId=talk.lines[-3]["id"])
     world.put("s.jsonl", talk.bytes())
-    assert not fullness(world).refused
+    assert not fullness(world).refusal
 
 
 def test_refusal_is_believed_before_any_estimate(world, clock):
@@ -329,8 +345,8 @@ def test_provider_that_cuts_a_prompt_refuses_it(world, clock):
     talk.lines[-1]["message"]["usage"] = usage
     world.put("s.jsonl", talk.bytes())
 
-    assert fullness(world, windows={"*": 32_768}).refused
-    assert not fullness(world, windows={"*": 131_072}).refused
+    assert fullness(world, windows={"*": 32_768}).refusal
+    assert not fullness(world, windows={"*": 131_072}).refusal
 
 
 def signals(world):

@@ -133,7 +133,7 @@ def test_image_counts_a_fixed_number_of_tokens():
     )  # fmt: skip
 
     assert fit(calls).fixed == pytest.approx(1000, abs=2)
-    assert load.sent == Sent(6, 1)
+    assert load.sent == Sent(6, 1, 9000)
 
 
 def test_measure_uses_the_newest_fifty_calls():

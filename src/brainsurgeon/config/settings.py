@@ -182,6 +182,11 @@ class ExtractionSettings(SettingsTable):
 
 class Profiled(ExtractionSettings):
     windows: dict[str, Positive] = key(dict, "windows of models in tokens, by globs of model ids")
+    request_bytes: dict[str, Size] = key(
+        dict,
+        "largest requests that providers accept in bytes, by globs of model ids; `*claude*` has "
+        "32 MB unless you set it; 0: no limit",
+    )
     tiers: dict[str, Tier] = key(
         dict, "tiers of models (`frontier`, `mid`, `small`), by parts of model ids"
     )
@@ -365,6 +370,9 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         values["archive"] = self.archive.model_copy(update=keys_set(profile.archive))
         # The profile's globs come first. For a glob in both tables, the profile's value applies.
         values["windows"] = {**profile.windows, **self.windows, **profile.windows}
+        values["request_bytes"] = {
+            **profile.request_bytes, **self.request_bytes, **profile.request_bytes
+        }  # fmt: skip
         values["tiers"] = {**profile.tiers, **self.tiers, **profile.tiers}
         chosen = self.model_copy(update=values)
         chosen._profile_threshold = threshold  # noqa: SLF001  an attribute of this class
@@ -399,6 +407,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return Budget(
             self._profile_threshold, tuple(self.budget.by_tier().items()),
             tuple(self.windows.items()), tuple(self.tiers.items()),
+            tuple(self.request_bytes.items()),
         )  # fmt: skip
 
     def rules_fingerprint(self) -> str:

@@ -336,6 +336,8 @@ def _first_text(entry: Entry) -> str:
 
 class ClaudeSurvey(Survey, frozen=True):
     tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
+    # Ids of calls by the ids of lines that hold the pictures and documents of their results.
+    beside: Mapping[str, str] = field(default_factory=dict)
     # Ids of calls whose results the agent or its provider replaces with a short text.
     replaced: frozenset[str] = frozenset()
 
@@ -433,8 +435,12 @@ def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
         locked = "the agent would call the task unfinished"
         yield from _within(content, _CONTENT, "tool_result", None, locked=locked)
         return
-    kind: Kind = "system" if entry.get("isMeta") is True else "user"
-    yield from content_parts(message_of(entry).get("content"), _CONTENT, kind, None)
+    is_meta = entry.get("isMeta") is True
+    tool = survey.tools.get(survey.beside.get(entry["uuid"], "")) if is_meta else None
+    for part in content_parts(
+        message_of(entry).get("content"), _CONTENT, "system" if is_meta else "user", None
+    ):
+        yield replace(part, kind="tool_result", tool=tool) if is_meta and part.block else part
     for index, block in blocks_of(entry, "tool_result"):
         yield from _result(block, (*_CONTENT, index, "content"), survey)
 
@@ -506,7 +512,7 @@ def _within(
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 7
+    version = 8
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("summary", "file-history-snapshot", "queue-operation", "progress")
@@ -529,6 +535,7 @@ class ClaudeCode(Format):
         metadata: Entry = {}
         waiting, tools, replaced = 0, dict[str, str](), set[str]()
         cleared: tuple[str | None, int] = (None, 0)  # by the newest answer's id
+        answers, beside = dict[str, str](), dict[str, str]()
         for line in lines:
             entry = parse(line.raw.removeprefix(BOM)) if line.raw else None
             if entry is None:
@@ -545,6 +552,12 @@ class ClaudeCode(Format):
                     number = _cleared(entry)
                     same = node.message == cleared[0]
                     cleared = node.message, max(number, cleared[1]) if same else number
+                if node.results:
+                    answers[node.uuid] = node.results[-1]
+                elif entry.get("isMeta") is True and node.parent in answers:
+                    # Up to 2.1.220, Read writes a PDF, or the pictures of its pages, into a line of
+                    # their own behind the result.
+                    beside[node.uuid] = answers[node.uuid] = answers[node.parent]
             if entry.get("type") == "content-replacement":
                 replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
             waiting = _waiting(entry, waiting)
@@ -554,6 +567,7 @@ class ClaudeCode(Format):
             kept_messages, tree.positions(kept_messages),
             open_turn or ("a prompt waits in the queue" if waiting else None),
             tree.last_prompt(), tree.dead(), quiet=quiet, tools=tools,
+            beside=beside,
             replaced=frozenset(replaced | {*tree.first_results(cleared[1])}),
         )  # fmt: skip
 

@@ -58,7 +58,7 @@ class Generic(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
-    version = 5
+    version = 6
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("message", *KINDS)
@@ -150,8 +150,8 @@ class Generic(base.Format):
 
     def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
         parts = list(self.parts(entry, NO_SURVEY, None))
-        chars = sum(part.chars for part in parts if not part.block)
-        return Sent(chars, sum(part.block for part in parts))
+        data = [part.chars for part in parts if part.block]
+        return Sent(sum(part.chars for part in parts) - sum(data), len(data), sum(data))
 
     def call(self, entry: Entry) -> ModelCall | None:
         holders = (entry, base.dict_or_empty(entry.get("message")))
@@ -252,7 +252,7 @@ def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) 
     declared = block.get("type") if isinstance(block, dict) else None
     if declared is None:
         yield from base.leaves(block, path, kind, tool)
-    elif declared in ("text", "image"):
+    elif declared in ("text", "image", "document"):
         yield from base.block_parts(block, path, kind, tool)
     elif declared == "thinking":
         text = base.str_or_none(block.get("thinking"))

@@ -7,7 +7,7 @@ Ollama, Cohere, Fireworks and Amazon Bedrock.
 
 import re
 
-from brainsurgeon.model.turns import SIGNATURE, TOO_LONG, Refusal
+from brainsurgeon.model.turns import SIGNATURE, TOO_LARGE, TOO_LONG, Refusal
 
 # A number, perhaps in parentheses. Few sessions need these patterns: they are compiled when used.
 _N = r"\(?([0-9][0-9,]*)"
@@ -33,7 +33,7 @@ _TOO_LARGE = (
     r"|request exceeds the maximum (?:allowed )?(?:size|number of bytes)"
 )
 # Only Cerebras refuses a prompt that is too long with a status that has other meanings elsewhere.
-_NO_BODY = r"^400\s*(?:status code)?\s*\(no body\)"
+_NO_BODY = r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)"
 # What time heals: limits of a rate, and servers that are busy.
 _RATE = (
     r"throttl|rate limit|too many requests|please wait|try again in [0-9]|\btpm\b"
@@ -54,6 +54,7 @@ _COUNT = (
     rf"|(?:input|request) {_N} tokens\)|\bn_prompt_tokens\W{{1,4}}{_N}|the first {_N} tokens"
     rf"|limit: {_N} \+|too long: {_N}(?:, |\.?$)|given: {_N}|received {_N}"
 )
+_BYTES = rf"exceeds the limit: {_N} bytes|(?:size|number of bytes)[^0-9]{{0,20}}{_N} bytes"
 _SIGNATURE = (
     r"bound to a different conversation|invalid `?signature`? in `?thinking"
     r"|thinking[^.]{0,80}cannot be modified|each thinking block must contain|thinking is required"
@@ -63,8 +64,12 @@ _SIGNATURE = (
 def refusal(text: str, provider: str = "") -> Refusal | None:
     """Return how a provider's message refuses the prompt; None if it means something else."""
     no_body = provider == "cerebras" and _has(_NO_BODY, text)
-    if (no_body or _has(f"{_TOO_LARGE}|{_TOO_LONG}", text)) and not _has(_RATE, text):
+    if _has(_RATE, text):
+        return None
+    if no_body or _has(_TOO_LONG, text):
         return Refusal(TOO_LONG, _number(_COUNT, text) or 0, _number(_LIMIT, text))
+    if _has(_TOO_LARGE, text):
+        return Refusal(TOO_LARGE, 0, _number(_BYTES, text))
     return Refusal(SIGNATURE) if _has(_SIGNATURE, text) else None
 
 

@@ -82,7 +82,12 @@ def content(value: Any, depth: int = 4) -> Sent:
 def _block(block: Entry, depth: int) -> Sent:
     kind = block.get("type")
     if kind in ("image", "document", "input_image", "image_url"):
-        return Sent(0, 1)
+        source = dict_or_empty(block.get("source"))
+        if source.get("type") == "text":
+            return Sent(len(str_or_empty(source.get("data"))))
+        url = block.get("image_url")
+        data = (block.get("data"), source.get("data"), url, dict_or_empty(url).get("url"))
+        return Sent(0, 1, sum(map(len, map(str_or_empty, data))))
     if kind in ("tool_use", "toolCall"):
         given = block.get("input", block.get("arguments"))
         return Sent(len(str_or_empty(block.get("name"))) + _json(given))

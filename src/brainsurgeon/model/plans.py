@@ -185,6 +185,16 @@ class Plan(Struct, frozen=True):
         removed = sum(removal.tokens for removal in self.removals)
         return removed - sum(edit.tokens for edit in self.restorations)
 
+    @property
+    def request_bytes(self) -> int:
+        """Return at least how many bytes the next request will be shorter."""
+        return sum(
+            # The `chars` of a turn's first archive include the entries that leave with it.
+            (one.chars if one.how == "archive" and one.takes_over is None else one.end - one.start)
+            - len(one.new)
+            for one in self.removals if one.tokens > 0
+        )  # fmt: skip
+
     def savings_after(self, savings: Savings, now: float) -> Savings:
         broken = any(not isinstance(edit, FieldEdit) and edit.tokens for edit in self.edits)
         return replace(

@@ -1,5 +1,6 @@
 """The rules that a configuration sets: for extraction, archives and the context load."""
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -9,7 +10,7 @@ from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import ModelCall, Tier
 
-Spared = frozenset[tuple[str | None, KeyPath]]  # values, each by its entry's id and its path
+Values = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
 
 
 class Rule(Struct, frozen=True):
@@ -35,6 +36,7 @@ class ValueRules(Struct, frozen=True):
     max_messages: int = 0  # if not 0: before the newest N messages, any length is extracted
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
     superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
+    heavy: Values = frozenset()  # pictures and documents that are extracted at any position
 
     def match(self, part: Part) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
@@ -68,7 +70,7 @@ class Rules(ValueRules, frozen=True):
     when: str = "pays"  # sent values are extracted if it `pays`, with a `cold` cache, or `always`
     waits: str = ""  # if set: why sent values stay for now, except those that a user asked for
     # Values that a relief need not extract, and last answers of turns that it need not archive.
-    spared: Spared = frozenset()
+    spared: Values = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
@@ -106,6 +108,11 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
 )  # fmt: skip
 
 
+# The largest requests that providers accept, in bytes, by globs of models: Anthropic (page "API
+# overview" of platform.claude.com).
+REQUEST_BYTES = (("*claude*", 32_000_000),)
+
+
 class Budget(Struct, frozen=True):
     """The windows of models, and the shares of them above which a session is too full."""
 
@@ -113,6 +120,7 @@ class Budget(Struct, frozen=True):
     by_tier: tuple[tuple[Tier | None, float], ...] = ()  # the user's thresholds; None: no tier
     windows: tuple[tuple[str, int], ...] = ()  # in tokens, by globs of models
     tiers: tuple[tuple[str, Tier], ...] = ()  # by globs that take precedence over `_NAMES`
+    request_bytes: tuple[tuple[str, int], ...] = ()  # by globs before REQUEST_BYTES; 0: no limit
 
     def tier(self, model: str | None) -> Tier | None:
         globs = _longest_first(self.tiers) + _longest_first(_NAMES)
@@ -129,10 +137,16 @@ class Budget(Struct, frozen=True):
         self, model: str | None, recorded: int | None, stated: int | None = None
     ) -> int:  # fmt: skip
         """Return the recorded window, else the configured one; at most the `stated` one."""
-        name = (model or "").lower()
-        sizes = (size for glob, size in self.windows if fnmatchcase(name, glob.lower()))
-        known = recorded or next(sizes, None)
+        known = recorded or _first(self.windows, model)
         return min(filter(None, (known, stated)), default=WINDOW)
+
+    def most_bytes(self, model: str | None) -> int | None:
+        return _first((*self.request_bytes, *REQUEST_BYTES), model) or None
+
+
+def _first(sizes: Iterable[tuple[str, int]], model: str | None) -> int | None:
+    name = (model or "").lower()
+    return next((size for glob, size in sizes if fnmatchcase(name, glob.lower())), None)
 
 
 def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]]:

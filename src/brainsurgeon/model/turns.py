@@ -1,5 +1,6 @@
 """Turns, archives, calls of models, and the context load."""
 
+import math
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -119,28 +120,33 @@ RATE = 0.33  # tokens per character if recorded calls allow no estimate
 
 class Sent(Struct, frozen=True):  # the size of a request or a part of it
     chars: int = 0
-    pictures: int = 0
+    pictures: int = 0  # and documents
+    data: int = 0  # bytes of the pictures and documents, as base64
 
     def __add__(self, more: "Sent") -> "Sent":
-        return Sent(self.chars + more.chars, self.pictures + more.pictures)
+        return Sent(self.chars + more.chars, self.pictures + more.pictures, self.data + more.data)
 
     def __sub__(self, less: "Sent") -> "Sent":
-        return Sent(self.chars - less.chars, self.pictures - less.pictures)
+        return Sent(self.chars - less.chars, self.pictures - less.pictures, self.data - less.data)
+
+    @property
+    def bytes(self) -> int:  # a text of many bytes has too many tokens long before
+        return self.chars + self.data
 
     def tokens(self, rate: float = RATE) -> int:
         return round(rate * self.chars + PICTURE * self.pictures)
 
 
 # Why a provider refused a prompt.
-TOO_LONG, SIGNATURE = "too long", "signature"
+TOO_LONG, TOO_LARGE, SIGNATURE = "too long", "too large", "signature"
 
 
 class Refusal(Struct, frozen=True):
     """The answer of a provider that did not accept a prompt."""
 
-    why: str  # TOO_LONG or SIGNATURE
+    why: str  # TOO_LONG (in tokens), TOO_LARGE (in bytes) or SIGNATURE
     tokens: int = 0  # of the prompt, as the provider counted them; 0 if not stated
-    limit: int | None = None  # the highest number of tokens allowed, if stated
+    limit: int | None = None  # the highest number of tokens or bytes allowed, if stated
 
 
 class ModelCall(Struct, frozen=True):
@@ -202,6 +208,7 @@ class Savings(Struct, frozen=True):
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 LAST_STEP = 7  # the highest step of relief
+HEAVY = 0.9  # the share of the allowed bytes above which a request is too large
 ONE_ROUND = 5  # each later step is a round of its own, which drops half of the messages
 
 
@@ -228,15 +235,25 @@ class Fullness(Struct, frozen=True):
     recorded: bool = False  # the window is recorded by the agent
     step: int = 0  # the highest step of relief taken
     waits: bool = False  # postponed extractions will make it fit once the cache is cold
-    refused: bool = False  # the newest answer is the refusal of a prompt that was too long
+    refusal: str = ""  # if the newest answer is a refusal: TOO_LONG or TOO_LARGE
+    bytes: int = 0  # of the next request
+    most_bytes: int | None = None  # that the provider accepts, if known
 
     @property
     def pressure(self) -> float:
         return self.load / self.window
 
     @property
+    def is_too_large(self) -> bool:
+        return self.most_bytes is not None and self.bytes > HEAVY * self.most_bytes
+
+    @property
+    def is_too_full(self) -> bool:
+        return self.pressure > self.threshold or self.is_too_large
+
+    @property
     def is_unrelieved(self) -> bool:
-        return self.pressure > self.threshold and not self.waits
+        return self.is_too_full and not self.waits
 
 
 class Fit(Struct, frozen=True):
@@ -248,6 +265,7 @@ class Fit(Struct, frozen=True):
     # Set if only the protection of restored values prevents a fit: their bytes, and its end.
     protected: tuple[int, float] | None = None
     least: int | None = None  # the least possible load, if no step makes it fit
+    room_bytes: float = math.inf  # the largest request that fits
 
     @property
     def load(self) -> int:
@@ -255,4 +273,5 @@ class Fit(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        return self.after is not None and self.load <= self.room
+        after = self.after
+        return after is not None and after.load <= self.room and after.bytes <= self.room_bytes

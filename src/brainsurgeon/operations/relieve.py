@@ -91,6 +91,7 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
                 sums.add(part.kind, part.tool, chars=part.chars)
     return Relief(
         fitting.before, fitting.after, fitting.room, fitting.protected, fitting.least,
+        fitting.room_bytes,
         session=examined.session.file.title, reason=reason, went=went.listed(),
         stays=stays.listed(), bytes_before=size, bytes_after=size - planned.gain,
         values=sum(removal.how != "archive" for removal in planned.removals),

@@ -347,7 +347,7 @@ class Archival(Struct, frozen=True):
             chars = 0 if path in stands else len(str(value_at(parsed.entry, path)))
             gone = self.middle if linked and path != LINK else Sent()
             yield Removal(
-                ident, placeholder_id(ident), path, "assistant", None, chars + gone.chars,
+                ident, placeholder_id(ident), path, "assistant", None, chars + gone.bytes,
                 block=False, anchor=self.closing.step.parent if path == LINK else None, rest=rest,
                 tokens=gone.tokens(rate), start=places[path][0], end=places[path][1],
                 new=json.dumps(new).encode(), forced=True, reason="archived turn", how="archive",

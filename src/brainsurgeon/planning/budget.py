@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import Entry, Lines, parse, placeholder_token
+from brainsurgeon.model.entries import Entry, KeyPath, Lines, parse, placeholder_token
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
@@ -79,7 +79,7 @@ class Measure:
             picture = value.block and value.kind != "thinking"
             # `chars` of an archive also includes the entries that left with it.
             chars = value.chars if value.archive_id is None else value.size
-            size = Sent((0 if picture else chars) - len(value.sent), int(picture))
+            size = Sent(-len(value.sent), 1, chars) if picture else Sent(chars - len(value.sent))
             self._removed[min(value.extracted_at, left)] += size
 
     def _call(self, call: ModelCall) -> None:
@@ -135,6 +135,19 @@ def _archived(lines: Lines, form: Format, survey: Survey, records: Records) -> d
         if link and (dead is None or parsed.offset in left):
             leaving[link.anchor] = link.extracted_at
     return left
+
+
+def largest_blocks(
+    lines: Lines, form: Format, survey: Survey
+) -> list[tuple[str | None, KeyPath]]:  # fmt: skip
+    """Return the places of all pictures and documents that are sent, the largest first."""
+    found = [
+        (part.chars, parsed.ident, part.path)
+        for parsed in parsed_lines(lines, form) if survey.dead(parsed.offset) is None
+        for part in form.parts(parsed.entry, survey, parsed.offset)
+        if part.block and part.kind != "thinking" and not (part.dead or part.locked)
+    ]  # fmt: skip
+    return [(ident, path) for _, ident, path in sorted(found, key=lambda one: -one[0])]
 
 
 def measure_codex(lines: Lines) -> Measure:

@@ -79,6 +79,8 @@ def _by_rule(
     if entry.dead is None:
         if newest is not None and entry.position < newest:
             return Keep("recent by its _extractable")
+        if (entry.entry_id, part.path) in rules.heavy and not part.dead:
+            return Extract(_describe(part, entry))
         if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
             return Extract(_describe(part, entry))
         recent = rule.keep_recent if rule else rules.keep_recent

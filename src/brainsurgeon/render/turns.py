@@ -166,7 +166,8 @@ def fullness_json(full: Fullness | None) -> dict[str, Any] | None:
     return {
         "load_tokens": full.load, "window_tokens": full.window, "window_noted": full.recorded,
         "pressure": round(full.pressure, 4), "threshold": full.threshold, "step": full.step,
-        "prompt_refused": full.refused,
+        "prompt_refused": bool(full.refusal), "request_bytes": full.bytes,
+        "limit_bytes": full.most_bytes,
         "model": full.model, "tier": full.tier, "method": estimate.method, "calls": estimate.calls,
         "estimate_error": None if estimate.error is None else round(estimate.error, 4),
     }  # fmt: skip
@@ -183,8 +184,13 @@ def fullness(full: Fullness) -> str:
         f"load       {load}, too full above {_percent(full.threshold)}",
         f"estimated  {method}{error}",
         f"window     {source}; {model}",
-        *(["refused    the newest answer is a refusal: too long"] if full.refused else []),
+        *([f"request    {_request(full)}"] if full.most_bytes else []),
+        *([f"refused    the newest answer is a refusal: {full.refusal}"] if full.refusal else []),
     ])  # fmt: skip
+
+
+def _request(full: Fullness) -> str:
+    return f"{bytes_(full.bytes)} of {bytes_(full.most_bytes or 0)}"
 
 
 def loads(totals: reports.Loads) -> list[str]:
@@ -224,12 +230,17 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     is_changed = done.values or done.bytes_after != done.bytes_before  # turns may be archived
     if done.fits and not (is_changed or done.reason or done.refused):
         now = f"{after.load:,} of {after.window:,} tokens ({_percent(after.pressure)})"
-        than = "it is smaller than the refused prompt" if after.refused else "it fits"
+        than = "it is smaller than the refused prompt" if after.refusal else "it fits"
         return f"{name}: {now}: {than} already, so nothing was done"
     sizes = f"{bytes_(done.bytes_before)} -> {bytes_(done.bytes_after)}"
     signatures = f", {counted(done.signatures, 'signature')} among them" if done.signatures else ""
     lines = [
         f"{name}: {would}{load}, step {after.step}: {fits}",
+        *(
+            [f"  the request: {bytes_(before.bytes)} -> {_request(after)}"]
+            if before.is_too_large
+            else []
+        ),
         f"  {counted(done.values, 'value')} extracted, {sizes}{signatures}",
         *(_amount("extracted", amount) for amount in done.went[:MOST_ROWS]),
         *(_amount("kept", amount) for amount in done.stays[:MOST_ROWS]),

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -13,12 +14,14 @@ from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Spared
+from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.model.turns import (
+    HEAVY,
     LAST_STEP,
     ONE_ROUND,
     SIGNATURE,
+    TOO_LARGE,
     TOO_LONG,
     Calibration,
     Fit,
@@ -77,22 +80,52 @@ def weigh(planner: Planner) -> tuple[Measure, Fullness]:
     return measured, fullness(limits, measured, calibration, recorded)
 
 
+class Bound(Struct, frozen=True):
+    """The largest request that counts as fitting, or the size at which relief aims."""
+
+    tokens: int
+    bytes: float = math.inf
+
+    def holds(self, full: Fullness | None) -> bool:
+        return full is not None and full.load <= self.tokens and full.bytes <= self.bytes
+
+
 class Ladder:
     """Plans relief: each rung adds a step. `protect` spares recently restored values."""
 
-    def __init__(self, planner: Planner, measured: Measure, full: Fullness, rules: Rules) -> None:
+    def __init__(
+        self, planner: Planner, measured: Measure, full: Fullness, rules: Rules,
+        heaviest: float = math.inf,
+    ) -> None:  # fmt: skip
+        """If the request has more bytes than `heaviest`, all rungs take the largest blocks."""
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
         self._full, self._rules = full, rules
         self._giant = max(1, int(budget.GIANT * full.window / full.calibration.rate))
         self._kept_messages = max(1, (measured.messages + 1) // 2)
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
+        if full.bytes > heaviest:
+            self._rules = replace(rules, heavy=self._heavy(heaviest))
 
-    def at(self, rung: Rung, spared: Spared = frozenset(), *, protect: bool = True) -> Fitting:
+    def at(self, rung: Rung, spared: Values = frozenset(), *, protect: bool = True) -> Fitting:
         return self._cached_plan(rung, spared, protect=protect)  # one cache key for equal calls
 
-    def fit(self, rungs: Sequence[Rung], goal: int, room: int) -> Fitting:
-        """Plan the lowest rung that lowers the load to `goal` (tokens), or the last rung.
+    def _heavy(self, heaviest: float) -> Values:
+        """Return the fewest pictures and documents without which the request is small enough."""
+        examined, rules = self.planner.examined, self._rules
+        form, survey = examined.format, examined.survey
+        blocks = budget.largest_blocks(examined.session.lines, form, survey)
+        goal = Bound(sys.maxsize, heaviest)
+
+        def suffice(count: int) -> bool:
+            self._rules = replace(rules, heavy=frozenset(blocks[:count]))
+            return goal.holds(self.plan(()).after)
+
+        taken = bisect_left(range(len(blocks)), True, key=suffice)
+        return frozenset(blocks[:taken])
+
+    def fit(self, rungs: Sequence[Rung], goal: Bound, room: Bound) -> Fitting:
+        """Plan the lowest rung that reaches `goal`, or the last rung.
 
         Of the values that this rung adds, only those that the goal requires are extracted.
         Protected values do not lead to a higher rung.
@@ -101,22 +134,22 @@ class Ladder:
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
             lower = self.lowest(rungs[:at], goal, protect=False)
             at, protect = lower, lower == at
-        spared: Spared = frozenset()
+        spared: Values = frozenset()
         if 0 < at < len(rungs):
             spared = self.spared(rungs, at, goal, protect=protect)
         rung = rungs[min(at, len(rungs) - 1)]
         fitting = self.at(rung, spared)
-        if fitting.plan.protected and fitting.load > goal:
+        if fitting.plan.protected and not goal.holds(fitting.after):
             released = self.at(rung, spared, protect=False)
-            if released.load <= room:
+            if room.holds(released.after):
                 fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
-        return replace(fitting, room=room)
+        return replace(fitting, room=room.tokens, room_bytes=room.bytes)
 
     def least(self) -> Fitting:
         return self.plan((0, *budget.LINKED), kept_messages=1, protect=False)
 
     def plan(
-        self, rung: Rung, spared: Spared = frozenset(), *, kept_messages: int = 0,
+        self, rung: Rung, spared: Values = frozenset(), *, kept_messages: int = 0,
         protect: bool = True,
     ) -> Fitting:  # fmt: skip
         full, kept_messages = self._full, kept_messages or self._kept_messages
@@ -125,16 +158,17 @@ class Ladder:
         archiving = budget.archiving_at(rung, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - round(full.calibration.scale * plan.tokens))
-        after = replace(full, load=load, step=rung[-1] if rung else 0)
+        size = max(0, full.bytes - plan.request_bytes)
+        after = replace(full, load=load, bytes=size, step=rung[-1] if rung else 0)
         return Fitting(full, after, plan=plan, rules=rules)
 
-    def lowest(self, rungs: Sequence[Rung], goal: int, *, protect: bool = True) -> int:
+    def lowest(self, rungs: Sequence[Rung], goal: Bound, *, protect: bool = True) -> int:
         """Return the index of the lowest rung that reaches `goal`, or the number of rungs."""
         return bisect_left(
-            rungs, True, key=lambda rung: self.at(rung, protect=protect).load <= goal
+            rungs, True, key=lambda rung: goal.holds(self.at(rung, protect=protect).after)
         )
 
-    def spared(self, rungs: Sequence[Rung], at: int, goal: int, *, protect: bool) -> Spared:
+    def spared(self, rungs: Sequence[Rung], at: int, goal: Bound, *, protect: bool) -> Values:
         """Return the values that rung `at` adds to the rung below, but the goal does not need."""
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
@@ -146,8 +180,8 @@ class Ladder:
         values = [(removal.entry_id, removal.path) for removal in added]
         needed = bisect_left(
             range(len(values)), True,
-            key=lambda count: (
-                self.plan(rungs[at], frozenset(values[count:]), protect=protect).load <= goal
+            key=lambda count: goal.holds(
+                self.plan(rungs[at], frozenset(values[count:]), protect=protect).after
             ),
         )  # fmt: skip
         return frozenset(values[needed:])
@@ -171,9 +205,14 @@ def fullness(
 
     If the newest answer is a refusal, its provider knows better: the estimate is scaled to the
     tokens that it counted, and the window is the stated one, and smaller than the refused prompt.
+    If the prompt had too many bytes, the same holds for them.
     """
-    window = limits.window(measured.model, recorded)
-    if refusal := _refusal(measured, window):
+    window, most = limits.window(measured.model, recorded), limits.most_bytes(measured.model)
+    refusal = _refusal(measured, window)
+    if refusal and refusal.why == TOO_LARGE:
+        known = filter(None, (most, refusal.limit, measured.last_sent.bytes))
+        most = min(known, default=1)
+    elif refusal:
         guess = max(1, calibration.tokens(measured.last_sent))
         tokens = refusal.tokens or max(guess, refusal.limit or 0)
         calibration = replace(calibration, scale=tokens / guess)
@@ -182,7 +221,8 @@ def fullness(
     tier = limits.tier(measured.model)
     return Fullness(
         load, window, limits.threshold_of(tier), calibration, measured.model, tier,
-        recorded is not None, refused=refusal is not None,
+        recorded is not None, refusal=refusal.why if refusal else "", bytes=measured.sent.bytes,
+        most_bytes=most,
     )  # fmt: skip
 
 
@@ -191,7 +231,7 @@ _FULL = 0.99  # the share of a window that a prompt fills if it leaves no room f
 
 def _refusal(measured: Measure, window: int) -> Refusal | None:
     last = measured.last
-    if last and last.refusal and last.refusal.why == TOO_LONG:
+    if last and last.refusal and last.refusal.why != SIGNATURE:
         return last.refusal
     # Some providers cut a prompt to the size of the window, and answer nothing.
     if last and last.end == "cut" and not last.output and last.tokens >= _FULL * window:
@@ -224,17 +264,19 @@ def fit_in(planner: Planner) -> Fitting:
         fitting = Fitting(plan=planner.plan(archiving_of(planner)), rules=rules)
         return _await_cold_cache(planner, fitting)
     measured, full = weigh(planner)
-    too_full, room = full.pressure > full.threshold, int(full.threshold * full.window)
-    steps = budget.rungs(settings.budget.max_step if too_full else 0, form.archives)[1:]
-    ladder = Ladder(planner, measured, full, rules)
-    return _await_cold_cache(ladder.planner, ladder.fit(steps, _goal(full), room))
+    goal, room = _goal(full), _room(full)
+    steps = budget.rungs(settings.budget.max_step if full.is_too_full else 0, form.archives)[1:]
+    heaviest = goal.bytes if full.is_too_large else math.inf
+    ladder = Ladder(planner, measured, full, rules, heaviest)
+    return _await_cold_cache(ladder.planner, ladder.fit(steps, goal, room))
 
 
 def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     """Postpone optional extractions of sent values until the key `when` allows them."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
-    refused = before is not None and before.refused  # then nothing is in the cache
-    if plan.deferred or not plan.optional or refused:
+    # A refused prompt is not in the cache, and one that is too large would be refused.
+    hurries = before is not None and (before.refusal or before.is_too_large)
+    if plan.deferred or not plan.optional or hurries:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
@@ -271,18 +313,31 @@ def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: i
     return load > limits.threshold_of(limits.tier(model)) * window
 
 
-def _goal(full: Fullness) -> int:
-    share = full.threshold - budget.BELOW
-    return max(0, int((min(share, budget.HALF) if full.refused else share) * full.window))
+def _goal(full: Fullness) -> Bound:
+    share, share_of_bytes = full.threshold - budget.BELOW, HEAVY - budget.BELOW
+    if full.refusal == TOO_LARGE:
+        share_of_bytes = budget.HALF
+    elif full.refusal:
+        share = min(share, budget.HALF)
+    return _bound(full, share, share_of_bytes)
+
+
+def _room(full: Fullness) -> Bound:
+    return _bound(full, full.threshold, HEAVY)
+
+
+def _bound(full: Fullness, share: float, share_of_bytes: float) -> Bound:
+    most = math.inf if full.most_bytes is None else share_of_bytes * full.most_bytes
+    return Bound(max(0, int(share * full.window)), most)
 
 
 def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
     """Plan a relief. Drop halves only if the other steps fail even without protection."""
     measured, full = weigh(planner)
-    goal, room = _goal(full), int(full.threshold * full.window)
+    goal, room = _goal(full), _room(full)
     to = wanted.to and int(wanted.to * full.window if wanted.to <= 1 else wanted.to)
-    if to and not (full.refused and to >= full.window):  # a refused prompt must become smaller
-        goal = room = to
+    if to and not (full.refusal == TOO_LONG and to >= full.window):  # it must become smaller
+        goal, room = replace(goal, tokens=to), replace(room, tokens=to)
     rules = planner.examined.settings.decision_rules()
     rules = replace(rules, min_reclaim=0)
     if wanted.now:
@@ -292,15 +347,19 @@ def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
         refusal = measured.last.refusal if measured.last else None
         refused = refusal is not None and refusal.why == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
-    ladder, form = Ladder(planner, measured, full, rules), planner.examined.format
+    heaviest = goal.bytes if full.is_too_large else math.inf
+    ladder, form = Ladder(planner, measured, full, rules, heaviest), planner.examined.format
     least = ladder.least()
-    if least.load > room and not least.plan.deferred:  # no relief can help: plan only requests
+    if (
+        least.load > room.tokens and not least.plan.deferred
+    ):  # no relief can help: plan only requests
         return replace(ladder.fit([()], goal, room), least=least.load)
-    if wanted.to is None and full.load <= goal:  # the user asked though the session seems to fit
+    # The user asked though the session seems to fit.
+    if wanted.to is None and goal.holds(full):
         return ladder.fit([(0, 1)], goal, room)
     for step in range(ONE_ROUND, LAST_STEP + 1):
         fitting = ladder.fit(budget.rungs(step, form.archives), goal, room)
-        if fitting.load <= (goal if full.refused else room) or fitting.protected:
+        if (goal if full.refusal else room).holds(fitting.after) or fitting.protected:
             break
     return fitting
 

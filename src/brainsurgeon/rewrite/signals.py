@@ -12,6 +12,7 @@ from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.turns import (
     SIGNATURE,
+    TOO_LARGE,
     TOO_LONG,
     Compaction,
     Fullness,
@@ -27,7 +28,10 @@ from brainsurgeon.store import Store
 
 REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
 REFUSED, TRUNCATED = "refused", "truncated"
-_WHY = {TOO_LONG: "it is too long", SIGNATURE: "a signature is invalid"}
+_WHY = {
+    TOO_LONG: "it is too long", TOO_LARGE: "it has too many bytes",
+    SIGNATURE: "a signature is invalid",
+}  # fmt: skip
 
 
 def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
@@ -100,7 +104,8 @@ def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
     facts: dict[str, Any] = {"signal": signal, "entry_id": place}
     if refusal := call.refusal:
         helps = "relieve --signatures" if refusal.why == SIGNATURE else "relieve"
-        counts = {"tokens": refusal.tokens, "limit_tokens": refusal.limit}
+        unit = "bytes" if refusal.why == TOO_LARGE else "tokens"
+        counts = {"tokens": refusal.tokens, f"limit_{unit}": refusal.limit}
         facts |= {name: count for name, count in counts.items() if count} | {
             "why": refusal.why,
             "reason": f"the provider refused the last prompt ({_WHY[refusal.why]}); "
@@ -123,8 +128,14 @@ def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) 
         store.events.add(now, "signal", record.id, {
             "signal": PRESSURE, "load_tokens": full.load, "window_tokens": full.window,
             "threshold": full.threshold, "step": full.step,
-            "reason": f"{full.load:,} of {full.window:,} tokens, and no allowed step relieves it",
+            "reason": f"{_size(full)}, and no allowed step relieves it",
         }, None)  # fmt: skip
+
+
+def _size(full: Fullness) -> str:
+    if full.is_too_large:
+        return f"{full.bytes:,} of {full.most_bytes or 0:,} bytes"
+    return f"{full.load:,} of {full.window:,} tokens"
 
 
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:

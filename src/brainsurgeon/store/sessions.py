@@ -129,7 +129,7 @@ class Calibrations(Table):
         known = list(self._decoded(Fullness, "fullness FROM calibration"))
         return Loads(
             len(known), sum(full.load for full in known), sum(full.window for full in known),
-            sum(full.pressure > full.threshold for full in known),
+            sum(full.is_too_full for full in known),
         )  # fmt: skip
 
 

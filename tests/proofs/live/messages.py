@@ -31,6 +31,12 @@ CHUNK = 8192
 class RefusedError(Exception):
     """The provider would answer with status 400."""
 
+    status, kind = 400, "invalid_request_error"
+
+
+class TooLargeError(RefusedError):
+    status, kind = 413, "request_too_large"
+
 
 class Messages(Scripted):
     """Answers a prompt by the plan that it names: rounds of tool calls, then a text."""
@@ -214,8 +220,9 @@ class _Handler(Streaming, BaseHTTPRequestHandler):
             blocks = self.model.answer(request)
         except (RefusedError, KeyError, TypeError, ValueError) as error:
             self.model.refused.append(f"{type(error).__name__}: {error}")
-            problem = {"type": "invalid_request_error", "message": str(error)}
-            return self.whole({"type": "error", "error": problem}, 400)
+            known = error if isinstance(error, RefusedError) else RefusedError
+            problem = {"type": known.kind, "message": str(error)}
+            return self.whole({"type": "error", "error": problem}, known.status)
         stop = "tool_use" if blocks[-1]["type"] == "tool_use" else "end_turn"
         number = len(self.model.requests)
         message = {
