@@ -9,8 +9,8 @@ CHARS_PER_TOKEN = 4
 class PromptCache:
     """Keeps each prefix that ends at a mark for `life` seconds after its last use."""
 
-    def __init__(self, clock, life=300.0):
-        self._clock, self._life, self._until = clock, life, {}
+    def __init__(self, clock, life=300.0, read=READ):
+        self._clock, self._life, self._until, self.read = clock, life, {}, read
         self.sent, self.paid = 0, 0.0
 
     def serve(self, blocks, marks):
@@ -35,5 +35,5 @@ class PromptCache:
         )
         read, written, plain = sizes[hit], sizes[last] - sizes[hit], tokens - sizes[last]
         self.sent += tokens
-        self.paid += plain + READ * read + WRITE * written
+        self.paid += plain + self.read * read + WRITE * written
         return {"plain": plain, "read": read, "written": written}

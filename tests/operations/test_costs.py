@@ -10,6 +10,7 @@ from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.sessions import session_costs
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.render.estimate import costs as render
 from brainsurgeon.render.estimate import costs_json
 from brainsurgeon.render.formatting import in_json
@@ -156,15 +157,17 @@ def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
 
 
 def test_the_total_equals_the_cost_state_of_claude_code(world):
-    """A session of 2.1.330 with its sub-agent costs what the agent itself recorded."""
+    """A session of 2.1.330 with its sub-agent costs what the agent itself recorded.
+
+    The known price of its model is the one that the agent used.
+    """
     roots = [{"path": str(SAMPLES / "claude-code" / "projects")}]
     costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
 
     assert sum(model.dollars for model in costs.models) == pytest.approx(0.4686478)
     assert (costs.subagents, costs.stated) == (1, pytest.approx(0.4686478))
     assert render(cost(world, "5a5a5a5a-0001", roots=roots), 0)[0] == (
-        "cost       unknown (no price is recorded or configured); 13 recorded calls, "
-        "with 1 sub-agent; its agent recorded $0.47"
+        "cost       $0.47; 13 recorded calls, with 1 sub-agent; its agent recorded $0.47"
     )
 
 
@@ -337,3 +340,19 @@ def test_a_store_without_counts_reads_sessions_again(world):
     world.scan()
 
     assert total(world) == (1, 0.5)
+
+
+def test_sums_of_calls_keep_the_dearer_prompts_apart(world):
+    """Above 100,000 tokens, Haiku 5.5 costs five times as much: the sum is that of all calls."""
+    talk = Conversation()
+    for tokens in (60_000, 140_000):
+        talk.user()
+        talk.assistant()
+        talk.lines[-1]["message"] |= {
+            "model": "claude-haiku-5-5", "usage": {"input": tokens, "output": 0},
+        }  # fmt: skip
+    world.put("one.jsonl", talk.bytes())
+    world.scan()
+
+    [model] = costs_of(world.store.spending.total(), ())
+    assert (model.calls, model.dollars) == (2, pytest.approx(0.006 + 0.07))

@@ -59,6 +59,7 @@ def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
         talk = CachedConversation(clock.now, session=name)
         talk.user()
         talk.assistant()
+        talk.lines[-1]["message"]["model"] = "house-1"
         world.put(f"{name}.jsonl", talk.bytes())
     report = estimate_policies(world)
 

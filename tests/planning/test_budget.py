@@ -50,6 +50,8 @@ def test_window_is_recorded_configured_or_the_default():
     assert budget.window("HOUSE-1", None) == 32_000
     assert budget.window(None, None) == 64_000
     assert Budget().window("house-1", None) == 200_000
+    assert Budget().window("claude-opus-5-5", None) == 1_000_000
+    assert Budget(windows=(("claude-*", 64_000),)).window("claude-opus-5-5", None) == 64_000
 
 
 def test_relief_steps_add_up():

@@ -5,23 +5,23 @@ from datetime import UTC, datetime
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, known
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.budget import measure
-from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Break, Cache, Usage, due, price_of, read
+from brainsurgeon.planning.cache import Break, Cache, Usage, due, read
 from brainsurgeon.planning.calls import calls_in, load_of, newest_calls
 from building.format_reading import open_lines
 from building.world import Conversation
 
 NOW, LATER = 1000.0, 1200.0
 CLAUDE = Price()
-# Three calls a turn: six calls ahead read a saved token for 0.6 of a token's price.
-WARM = Cache(LATER, 3)
-PAYS, DEAR = Break(20_000, 10_000), Break(20_000, 11_000)
+# Fifteen calls ahead read a saved token for 1.5 of a token's price.
+WARM = Cache(LATER, 15)
+PAYS, DEAR = Break(8_000, 10_000), Break(8_000, 11_000)
 
 
 @pytest.mark.parametrize(
@@ -29,39 +29,39 @@ PAYS, DEAR = Break(20_000, 10_000), Break(20_000, 11_000)
     [
         ("pays", WARM, PAYS, None),  # 12,000 saved, 11,500 written again
         ("pays", WARM, DEAR, LATER),  # 12,650 written again
-        ("pays", Cache(LATER, 6), DEAR, None),  # more calls to come
-        ("pays", Cache(LATER, 3, hour=True), PAYS, LATER),  # writing costs 1.9 more
-        ("pays", Cache(None, 3), DEAR, None),  # no caching
-        ("pays", Cache(NOW, 3), DEAR, None),  # just cold
-        ("pays", WARM, Break(20_000, 0), None),  # nothing follows the first change
+        ("pays", Cache(LATER, 16), DEAR, None),  # warm for longer
+        ("pays", Cache(LATER, 14), PAYS, LATER),
+        ("pays", Cache(LATER, 15, hour=True), PAYS, LATER),  # writing costs 1.9 more
+        ("pays", Cache(None, 15), DEAR, None),  # no caching
+        ("pays", Cache(NOW, 15), DEAR, None),  # just cold
+        ("pays", WARM, Break(8_000, 0), None),  # nothing follows the first change
         ("cold", WARM, PAYS, LATER),
-        ("cold", WARM, Break(20_000, 0), None),
-        ("cold", Cache(NOW, 3), DEAR, None),
+        ("cold", WARM, Break(8_000, 0), None),
+        ("cold", Cache(NOW, 15), DEAR, None),
         ("always", WARM, DEAR, None),
     ],
 )  # fmt: skip
 def test_due_waits_for_a_cold_cache_unless_the_change_pays(when, cache, change, expected):
-    """The tokens saved in two turns are compared with those that have to be written again."""
+    """A change must pay within as many calls as were made since the cache was cold."""
     assert due(when, cache, change, CLAUDE, NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("model", "read", "write", "hour"),
-    [
-        ("claude-opus-5-5", 0.1, 1.25, 2.0), ("us.anthropic.Claude-sonnet-4-5", 0.1, 1.25, 2.0),
-        ("gpt-5.3-codex", 0.1, 1.0, 1.0), ("gpt-4o-mini", 0.5, 1.0, 1.0),
-        ("openai/gpt-4.1", 0.25, 1.0, 1.0), ("o3", 0.25, 1.0, 1.0),
-        ("openai/o4-mini", 0.25, 1.0, 1.0), ("o3-mini-2025-01-31", 0.5, 1.0, 1.0),
-        ("mock-1", 0.1, 1.25, 2.0), (None, 0.1, 1.25, 2.0),
-    ],
-)  # fmt: skip
-def test_cache_price_depends_on_the_model(model, read, write, hour):
-    """A read costs a share of an input token; only Claude's writes cost more than one."""
-    price = price_of(model)
+    ("read", "rewritten"), [(0.1, 10_434), (0.05, 2_500), (0.025, 612), (0.5, 80_000)]
+)
+def test_the_cheaper_reads_are_the_sooner_a_change_must_pay(read, rewritten):
+    """It must pay within half of the calls if a read costs 0.05, and a quarter at 0.025."""
+    assert due("pays", WARM, Break(8_000, rewritten - 1), Price(read), NOW) is None
+    assert due("pays", WARM, Break(8_000, rewritten + 1), Price(read), NOW) == LATER
 
-    assert (price.read, price.of_write(hour=False), price.of_write(hour=True)) == (
-        read, write, hour
-    )  # fmt: skip
+
+def test_a_prompt_is_brought_below_the_line_above_which_it_is_dearer():
+    """Above 100,000 tokens, Haiku 5.5 costs five times as much: a small saving pays then."""
+    haiku = known("claude-haiku-5-5").price
+
+    assert due("pays", WARM, Break(2_000, 30_000, 101_000), haiku, NOW) is None
+    assert due("pays", WARM, Break(2_000, 30_000, 102_001), haiku, NOW) == LATER
+    assert due("pays", WARM, Break(2_000, 30_000, 99_000), haiku, NOW) == LATER
 
 
 def warmed(*minutes):
@@ -110,14 +110,6 @@ def test_life_of_a_cache_is_that_of_its_newest_record(hours, expected):
                                hour=bool(hour)))  # fmt: skip
 
     assert usage.cache(5.0).warm_until == 5.0 + expected
-
-
-def test_a_configured_price_takes_precedence():
-    """The price of the first glob that matches, in any case, replaces the built-in one."""
-    house = Price(0.2, 1.0, 1.0, 3.0)
-
-    assert price_of("HOUSE-claude-1", [("House-*", house)]) == house
-    assert price_of("claude-1", [("House-*", house)]) == CLAUDE
 
 
 def test_newest_calls_stops_after_fifty_replies_without_usage():

@@ -3,8 +3,9 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.rules import Price, Rule, Rules
+from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Prompted, Replay, Value, bill, history, unpruned
@@ -58,6 +59,20 @@ def test_extraction_breaks_the_cache_once_and_shortens_calls(when, expected):
 
     assert sizes(calls) == expected
     assert bill(calls, Price(), None).tokens_paid == PAID[when]
+
+
+@pytest.mark.parametrize(("written", "cached"), [((190, 300), 17_190), ((0, 0), 17_100)])
+def test_second_call_after_an_extraction_reads_what_the_first_sent(written, cached):
+    """That a few tokens at the end of a prompt are not cached is no reason to read less."""
+    third = call(110, 17_200, 17_000, written=written[0])
+    fourth = call(120, 17_500, cached, written=written[1])
+    calls = replay("always", [*session()[:5], third, fourth])
+
+    assert sizes(calls)[2:] == [(11_200, 10_000), (11_500, cached - 6_000)]
+    assert [call.tokens - call.cached - call.written for call in calls[2:]] == [
+        one.tokens - one.cached - one.written if one.written else new
+        for one, new in ((third, 1_200), (fourth, 400))
+    ]  # fmt: skip
 
 
 def test_change_that_does_not_pay_waits_for_a_cold_cache():
@@ -136,12 +151,13 @@ def test_replay_forgets_extractions_at_a_new_context():
         assert sizes(replay("always", events))[-1] == (5_000, 0)
 
 
-def test_price_is_configured_or_recorded_or_unknown():
-    """Without a configured price, recorded costs of prompts give dollars per input token."""
+def test_price_is_recorded_or_known_or_unknown():
+    """Recorded costs of prompts give dollars per input token, else the price of the model does."""
     priced = [call(1, 1_000, 1_000, cost=0.0003)]
 
     assert dollars_of(CALLS, Price()) is None
     assert dollars_of([*CALLS, *priced], Price()) == pytest.approx(3 / 1e6)
-    assert dollars_of(priced, Price(input=5)) == 5 / 1e6
+    assert dollars_of(priced, Price(input=5)) == pytest.approx(3 / 1e6)
+    assert dollars_of(CALLS, Price(input=5)) == 5 / 1e6
     assert bill(priced, Price(), 3 / 1e6).dollars == pytest.approx(0.0003)
     assert bill(priced, Price(), None).dollars is None

@@ -29,6 +29,8 @@ OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
 PI_LATEST = (
     "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
 )  # fmt: skip
+# Only the model data is read; nothing of it runs.
+PI_MODELS = ("pi-ai-1.6.0", (), ("@earendil-works/pi-ai@1.6.0",))
 # The last JavaScript release, two native releases, and the latest.
 CLAUDE_CODES = {
     release: (f"claude-code-{release}", (f"@anthropic-ai/claude-code@{release}",))
@@ -37,7 +39,8 @@ CLAUDE_CODES = {
 CLAUDE_CODE = CLAUDE_CODES["2.1.330"]
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 TIMEOUTS = {  # seconds
-    PI: 180, OPENCLAW: 900, PI_LATEST: 180, OPENCLAW_LATEST: 900, OPENCLAW_FIRST: 900,
+    PI: 180, PI_LATEST: 180, PI_MODELS: 180,
+    OPENCLAW: 900, OPENCLAW_LATEST: 900, OPENCLAW_FIRST: 900,
     **dict.fromkeys(CLAUDE_CODES.values(), 300), CODEX: 300,
 }  # fmt: skip
 
@@ -92,9 +95,10 @@ def _install(place, timeout, packages, unpacked=()):
         "--prefix", fresh, "--cache", CACHE / "npm", "--no-update-notifier", "--loglevel=error",
         "--fetch-retries=1", "--fetch-retry-mintimeout=1000",
     ]  # fmt: skip
+    (fresh / "node_modules").mkdir()
     install = ["install", *packages, "--ignore-scripts", "--no-fund", "--no-audit", *options]
     pack = ["pack", *unpacked, "--pack-destination", fresh, *options]
-    error = _npm([node_binary(), npm, *install], fresh, timeout)
+    error = _npm([node_binary(), npm, *install], fresh, timeout) if packages else ""
     if unpacked and not error:
         error = _npm([node_binary(), npm, *pack], fresh, timeout)
         for name, archive in zip(unpacked, fresh.glob("*.tgz"), strict=not error):

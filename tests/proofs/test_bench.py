@@ -29,11 +29,21 @@ def test_each_benchmark_group_is_a_module_with_rows():
 
 
 def test_readme_shows_the_output_of_the_money_benchmark(capsys):
-    """The table in README is the one that `sh deploy/bench.sh money` prints."""
-    show([], as_json=False)
-    printed = capsys.readouterr().out.splitlines()[:5]
+    """README has both tables of `sh deploy/bench.sh money`.
 
-    assert "$ sh deploy/bench.sh money\n" + "\n".join(printed) in (TOP / "README.md").read_text()
+    Whatever a cached token costs, the default is the best of the values of `when`, or within half a
+    percent of it.
+    """
+    show([], as_json=False)
+    printed = capsys.readouterr().out.splitlines()
+
+    shown = "\n".join(["$ sh deploy/bench.sh money", *printed[:6], "…", *printed[-5:]])
+    assert shown in (TOP / "README.md").read_text()
+    for column in range(1, 4):
+        configured, _, *others = (
+            float(line.split()[column].rstrip("%")) for line in printed[-4:]
+        )  # fmt: skip
+        assert configured <= 1.005 * min(others)
 
 
 def test_benchmark_rows_show_the_ratio_to_their_limit(capsys):

@@ -6,9 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
+from brainsurgeon.model.catalog import known
 from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan, gain
-from brainsurgeon.model.turns import ModelCall, Tier
+from brainsurgeon.model.turns import Tier
 
 Values = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
 
@@ -136,9 +137,13 @@ class Budget(Struct, frozen=True):
     def window(
         self, model: str | None, recorded: int | None, stated: int | None = None
     ) -> int:  # fmt: skip
-        """Return the recorded window, else the configured one; at most the `stated` one."""
-        known = recorded or _first(self.windows, model)
-        return min(filter(None, (known, stated)), default=WINDOW)
+        """Return the window that is recorded, else configured, else that of the model.
+
+        It is at most the `stated` one.
+        """
+        found = known(model)
+        window = recorded or _first(self.windows, model) or (found.window if found else None)
+        return min(filter(None, (window, stated)), default=WINDOW)
 
     def most_bytes(self, model: str | None) -> int | None:
         return _first((*self.request_bytes, *REQUEST_BYTES), model) or None
@@ -152,26 +157,3 @@ def _first(sizes: Iterable[tuple[str, int]], model: str | None) -> int | None:
 def _longest_first(names: tuple[tuple[str, Tier], ...]) -> list[tuple[str, Tier]]:
     lowered = [(name.lower(), tier) for name, tier in names]
     return sorted(lowered, key=lambda named: -len(named[0]))
-
-
-class Price(Struct, frozen=True):
-    """All but `input` are multiples of the price of an uncached input token."""
-
-    read: float = 0.1  # from the cache
-    write: float = 1.25  # to the cache of 5 minutes
-    write_hour: float = 2.0  # to the cache of an hour
-    input: float | None = None  # dollars for a million uncached input tokens, if known
-    output: float = 0.0
-
-    def of_write(self, *, hour: bool) -> float:
-        return self.write_hour if hour else self.write
-
-    def paid(self, call: ModelCall) -> float:
-        """Return the cost of a prompt in uncached input tokens."""
-        uncached = max(0, call.tokens - call.cached - call.written)
-        return uncached + self.read * call.cached + self.of_write(hour=call.hour) * call.written
-
-    def dollars(self, call: ModelCall) -> float | None:
-        if self.input is None:
-            return None
-        return (self.paid(call) + self.output * call.output) * self.input / 1e6

@@ -170,9 +170,14 @@ class ModelCall(Struct, frozen=True):
         return self.end == "aside"
 
 
+# Whether the agent recorded the costs of calls; LONG: it did not, and the prompts are so long that
+# the model is dearer.
+UNPRICED, PRICED, LONG = 0, 1, 2
+
+
 class Spent(Struct, frozen=True):
     model: str
-    priced: bool  # the agent recorded the costs
+    priced: int
     calls: int = 0
     tokens: int = 0
     cached: int = 0

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
+from brainsurgeon.model.catalog import price_of
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
-from brainsurgeon.planning.cache import price_of
 from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Replay, bill, history, unpruned
 from brainsurgeon.rewrite.budget import weigh

@@ -4,28 +4,21 @@ A provider caches the beginning of a request for some time. A request with the s
 a fraction for it. After a change, the next request writes everything behind it again.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable
-from fnmatch import fnmatchcase
-from statistics import median
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import ModelCall
 
-# Seconds for which Anthropic keeps an unused cache: by default, and on request. OpenAI keeps it
-# for 5 to 10 minutes.
-LIFE, LONG_LIFE = 300.0, 3600.0
-# By globs of model ids.
-Prices = Collection[tuple[str, Price]]
-TURNS_AHEAD = 2  # the cache is assumed to stay warm for so many turns
-TURNS = 50  # newest turns whose model calls are counted
+# At this price of a read, a cache is expected to stay warm for as many calls as it has been. Where
+# reads are cheaper, a wait costs less: a change must pay within fewer calls, a quarter at 0.025.
+USUAL_READ = 0.1
 
 
 class Break(Struct, frozen=True):
@@ -35,13 +28,14 @@ class Break(Struct, frozen=True):
     # Written to the cache again because of these removals. A requested change also breaks the
     # cache, so what follows it is not counted.
     rewritten: int = 0
+    load: int = 0  # tokens of the next request without the plan; 0 if unknown
 
 
 class Cache(Struct, frozen=True):
     """The prompt cache of a session, estimated from its recorded calls."""
 
     warm_until: float | None = None  # None if no cache of the next request is known
-    calls: float = 0  # the median number of model calls in a turn
+    calls: int = 0  # number of model calls since it was cold
     hour: bool = False  # it is kept for an hour
     model: str | None = None
 
@@ -52,10 +46,7 @@ class Usage:
         self._model: str | None = None
         self._cached = self._hour = False
         self._seen: set[str | None] = set()
-        self._calls = deque[int](maxlen=TURNS)
-
-    def prompted(self) -> None:
-        self._calls.append(0)
+        self._calls = 0
 
     def forget(self) -> None:
         """Forget what is cached: the next request shares no prefix with the last call."""
@@ -70,22 +61,31 @@ class Usage:
             return
         if not self.is_same_model(call):  # each model has its own cache
             self.forget()
+        if call.ident is None or call.ident not in self._seen:
+            self._seen.add(call.ident)
+            if not call.cached or self._is_cold(call):
+                self._calls = 0
+            self._calls += not call.aside
         self._last = call
         self._cached |= bool(call.cached or call.written)
         if call.written:  # five minutes and an hour can mix within a session
             self._hour = call.hour
-        if call.ident is None or call.ident not in self._seen:
-            self._seen.add(call.ident)
-            if self._calls:
-                self._calls[-1] += 1
+
+    def _is_cold(self, call: ModelCall) -> bool:
+        last = self._last
+        if last is None or last.at is None or call.at is None:
+            return last is None
+        return call.at - last.at > self._life
+
+    @property
+    def _life(self) -> float:
+        return LONG_LIFE if self._hour else LIFE
 
     def cache(self, changed_at: float) -> Cache:
-        last, used = self._last, [calls for calls in self._calls if calls]
+        last = self._last
         at = changed_at if last is None or last.at is None else min(last.at, changed_at)
-        return Cache(
-            at + (LONG_LIFE if self._hour else LIFE) if last and self._cached else None,
-            median(used) if used else 1, self._hour, self._model,
-        )  # fmt: skip
+        warm_until = at + self._life if last and self._cached else None
+        return Cache(warm_until, self._calls, self._hour, self._model)
 
 
 def read(
@@ -106,11 +106,9 @@ def read(
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
     for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
-        call, step = form.call(parsed.entry), form.turn_step(parsed.entry)
+        call = form.call(parsed.entry)
         if form.starts_context(parsed.entry) or form.switches_model(parsed.entry):
             usage.forget()
-        if step is not None and step.role == "prompt":
-            usage.prompted()
         in_front = parsed.offset + len(parsed.raw) <= start
         if call is not None:
             if call.tokens and call.written and not (call.cached and usage.is_same_model(call)):
@@ -128,41 +126,22 @@ def read(
             start = min(start, parsed.offset + len(parsed.raw) + 1)
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
-    return usage.cache(changed_at), Break(saved, max(0, uncached + behind - gone))
+    return usage.cache(changed_at), Break(saved, max(0, uncached + behind - gone), plan.load)
 
 
 def due(when: str, cache: Cache, change: Break, price: Price, now: float) -> float | None:
     """Return when unrequested removals may be made; None means now."""
     if when == "always" or cache.warm_until is None or cache.warm_until <= now:
         return None
-    saved = change.saved * price.read * TURNS_AHEAD * cache.calls
-    cost = change.rewritten * (price.of_write(hour=cache.hour) - price.read)
-    if not change.rewritten or (when == "pays" and saved > cost):
+    if not change.rewritten or (when == "pays" and _pays(cache, change, price)):
         return None
     return cache.warm_until
 
 
-# Globs of model ids, with or without a provider; the first that matches counts. Sources: the
-# pages "Prompt caching" and "Pricing" of Anthropic (platform.claude.com), "Pricing" of OpenAI
-# (developers.openai.com), "Context caching" of Google (ai.google.dev) and of DeepSeek
-# (api-docs.deepseek.com).
-RATIOS = (
-    ("*claude*", Price()),
-    ("*gpt-4o*", Price(0.5, 1.0, 1.0)),
-    ("*gpt-4.1*", Price(0.25, 1.0, 1.0)),
-    ("*gpt*", Price(0.1, 1.0, 1.0)),
-    ("o1*", Price(0.5, 1.0, 1.0)),
-    ("o3-mini*", Price(0.5, 1.0, 1.0)),
-    ("o[34]*", Price(0.25, 1.0, 1.0)),
-    ("*gemini*", Price(0.1, 1.0, 1.0)),
-    ("*deepseek*", Price(0.1, 1.0, 1.0)),
-)  # fmt: skip
-
-
-def price_of(model: str | None, configured: Prices = ()) -> Price:
-    """Return the price of a model, by default that of Claude: its cache is the dearest to break."""
-    name = (model or "").lower()
-    listed = (*((glob.lower(), price) for glob, price in configured), *RATIOS)
-    names = (name, name.rpartition("/")[2])
-    matching = (price for glob, price in listed if any(fnmatchcase(one, glob) for one in names))
-    return next(matching, Price())
+def _pays(cache: Cache, change: Break, price: Price) -> bool:
+    left = change.load - change.saved
+    before, after = price.of_prompt(change.load), price.of_prompt(left)
+    calls = cache.calls * min(1.0, price.read / USUAL_READ)
+    saved = price.read * calls * (before * change.saved + (before - after) * left)
+    cost = after * change.rewritten * (price.of_write(hour=cache.hour) - price.read)
+    return saved > cost

@@ -9,20 +9,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_generated, parsed_lines
+from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, Prices, price_of
 from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
-from brainsurgeon.model.rules import Price
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import Compaction, ModelCall, Savings, Spent
-from brainsurgeon.planning.cache import LIFE, LONG_LIFE, Prices, price_of
+from brainsurgeon.model.turns import LONG, PRICED, UNPRICED, Compaction, ModelCall, Savings, Spent
 
 # If more consecutive calls than this have no usage, reading stops: the agent records none.
 MOST_UNRECORDED = 50
 
 
-def cost_of(call: ModelCall, configured: Prices) -> float | None:
-    return call.dollars or price_of(call.model, configured).dollars(call)
+def cost_of(call: ModelCall, configured: Prices, calls: int = 1) -> float | None:
+    """Return the cost of one call, or of a number of calls whose sums `call` holds."""
+    return call.dollars or price_of(call.model, configured).dollars(call, calls)
 
 
 class RecordedCalls:
@@ -87,9 +87,10 @@ def has_usage(call: ModelCall) -> bool:
 
 
 def spent_on(calls: Iterable[ModelCall]) -> list[Spent]:
-    sums: dict[tuple[str, bool], Spent] = {}
+    sums: dict[tuple[str, int], Spent] = {}
     for call in calls:
-        key = call.model or "", call.dollars is not None
+        unpriced = LONG if price_of(call.model).is_above(call.tokens) else UNPRICED
+        key = call.model or "", unpriced if call.dollars is None else PRICED
         sums[key] = sums.get(key, Spent(*key)).plus(call)
     return [*sums.values()]
 
@@ -110,7 +111,7 @@ def _by_model(usages: Iterable[tuple[int, ModelCall]], configured: Prices) -> tu
     costs: dict[str | None, ModelCost] = {}
     for number, usage in usages:
         before = costs.get(usage.model, ModelCost(usage.model))
-        costs[usage.model] = before.plus(number, usage, cost_of(usage, configured))
+        costs[usage.model] = before.plus(number, usage, cost_of(usage, configured, number))
     return tuple(sorted(
         costs.values(),
         key=lambda cost: (-(cost.dollars or 0.0), -cost.tokens_sent, cost.model or ""),
@@ -118,12 +119,11 @@ def _by_model(usages: Iterable[tuple[int, ModelCall]], configured: Prices) -> tu
 
 
 def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
-    """Return the price of an input token in dollars, configured or recorded, or None."""
-    if price.input is not None:
-        return price.input / 1e6
+    """Return the price of an input token in dollars, recorded or known, or None."""
     priced = [call for call in calls if call.cost]
-    paid = sum(map(price.paid, priced))
-    return sum(call.cost or 0.0 for call in priced) / paid if paid else None
+    if paid := sum(map(price.paid, priced)):
+        return sum(call.cost or 0.0 for call in priced) / paid
+    return None if price.input is None else price.input / 1e6
 
 
 def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
@@ -176,12 +176,12 @@ def life_of(call: ModelCall) -> float:
 
 
 def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
-    """Return the call with another prompt size. The same share of uncached tokens is written."""
+    """Return the call with another prompt size. As many tokens as before are behind the cache."""
     tokens = max(0, tokens)
     cached = min(max(0, cached), tokens)
-    new = call.tokens - call.cached
-    share = call.written / new if new > 0 else 1.0
-    return replace(call, tokens=tokens, cached=cached, written=round((tokens - cached) * share))
+    behind = max(0, call.tokens - call.cached - call.written)
+    written = max(0, tokens - cached - behind) if call.written or call.tokens == call.cached else 0
+    return replace(call, tokens=tokens, cached=cached, written=written)
 
 
 class RepeatedCall(Struct, frozen=True):

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.weight import tokens_off
+from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.entries import OLD, Lines, placeholder_named, placeholder_token, value_at
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.reports import Bill
-from brainsurgeon.model.rules import Price, Rules, ValueRules
+from brainsurgeon.model.rules import Rules, ValueRules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import Compaction, ModelCall
@@ -256,6 +257,7 @@ class Replay:
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
+        self._writes = False  # the provider counts written tokens
 
     def run(self, events: Iterable[Event]) -> Sequence[ModelCall]:
         for event in events:
@@ -269,7 +271,6 @@ class Replay:
                     self._recent.append(event)
                 case Prompted():
                     self._between_turns(event)
-                    self._usage.prompted()
                     self._begun = event.messages
                 case ModelCall():
                     self._call(event)
@@ -285,7 +286,9 @@ class Replay:
         cached = self._read(call, call.cached - self._gone.in_front(call.cached))
         replayed = sent_with(call, call.tokens - self._gone.tokens, cached)
         start, end = self._changed
-        self._changed = (start, min(end, replayed.tokens)) if call.cached else (0, 0)
+        self._writes |= bool(call.written)
+        cacheable = replayed.cached + replayed.written if self._writes else 0
+        self._changed = (start, min(end, cacheable)) if call.cached else (0, 0)
         # After a compaction or a step back, a shorter prompt is no continuation of longer ones.
         while self._kept and (not call.cached or self._kept[-1].tokens >= replayed.tokens):
             self._kept.pop()
@@ -333,7 +336,7 @@ class Replay:
         at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
         front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
         front = front if last.written else before
-        change = cache.Break(saved, max(0, load - front - saved))
+        change = cache.Break(saved, max(0, load - front - saved), load)
         full = when == "pays" and load > self._full
         if not full and cache.due(when, state, change, self._price, now) is not None:
             return

@@ -118,7 +118,7 @@ def total(models: Sequence[ModelCost]) -> ModelCost:
 
 def total_cost(models: Sequence[ModelCost]) -> str:
     whole = total(models)
-    why = " (no price is recorded or configured)" if whole.dollars is None else ""
+    why = " (no price is recorded, configured or known)" if whole.dollars is None else ""
     return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
+from brainsurgeon.model.catalog import LONG_LIFE, price_of
 from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
@@ -283,13 +284,13 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     plan = replace(plan, load=load_of(session.lines, session.format, examined.survey))
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
-    cold = rules.when == "always" or examined.silent >= cache.LONG_LIFE
+    cold = rules.when == "always" or examined.silent >= LONG_LIFE
     if planner.hurries or cold or not (enough and plan.load):  # cache.read is slow
         return fitting
     state, change = cache.read(
         session.lines, session.format, examined.survey, plan, planner.records, now - examined.silent
     )
-    price = cache.price_of(state.model, settings.price_rules())
+    price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     if until is None or (
         rules.when == "pays" and is_too_full(settings, session, state.model, plan.load)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record
+from brainsurgeon.model.catalog import price_of
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.turns import (
     SIGNATURE,
@@ -20,7 +21,6 @@ from brainsurgeon.model.turns import (
     Savings,
 )
 from brainsurgeon.planning import calls
-from brainsurgeon.planning.cache import price_of
 from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.sessions.reading import OpenSession

@@ -211,7 +211,7 @@ CREATE TABLE calibration (
 ) STRICT;
 
 -- Recorded calls of sessions, by model ('': unknown). If `priced` is 1, agents recorded `dollars`.
--- The cost of other calls depends on the configuration.
+-- The cost of other calls depends on the configuration; if it is 2, their prompts are dearer.
 CREATE TABLE spending (
     path BLOB NOT NULL,
     model TEXT NOT NULL,
