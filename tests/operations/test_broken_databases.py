@@ -4,19 +4,26 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.reports import Watch
+from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.sessions import sessions as list_sessions
+from brainsurgeon.operations.show import cat
 from brainsurgeon.store import database
-from building.claw import Claw, plain_connection
+from brainsurgeon.store.database import PAGE
+from building import claw_agent
+from building.claw import DAY_BEFORE, GATEWAY, Claw, ClawWorld, event_text, plain_connection
+from building.database_pages import leaf_pages
 from building.processes import program_for
 from building.world import Conversation, World
 
+UNREADABLE = "it cannot be read (SQLITE_CORRUPT)"
 SCHEMA = "UPDATE sqlite_master SET sql = CAST(replace(sql, ?, ?) AS TEXT) WHERE name = ?"
 
 
@@ -242,3 +249,95 @@ def test_a_locked_store_fails_one_session_of_a_run(world, monkeypatch, locked_fo
     assert len(states) == 3
     assert states.count("changed" if locked_for == "scan" else "restored") >= 1
     assert 1 <= sum("writing to the store" in reason for reason in reasons) <= 2
+
+
+def readable_sessions(path):
+    """Return the sessions of a database whose events SQLite can read."""
+    readable = set()
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        for (session,) in connection.execute("SELECT session_id FROM session_windows").fetchall():
+            query = "SELECT * FROM transcript_events WHERE session_id = ?"
+            with suppress(sqlite3.DatabaseError):
+                if connection.execute(query, (session,)).fetchall():
+                    readable.add(session)
+    return readable
+
+
+def damage_one_session(path, table="transcript_events"):
+    """Zero a leaf page that only one session needs; return that session."""
+    every, whole = readable_sessions(path), path.read_bytes()
+    for page in leaf_pages(path, table):
+        with open(path, "r+b") as handle:
+            handle.seek((page - 1) * PAGE)
+            handle.write(bytes(PAGE))
+        lost = every - readable_sessions(path)
+        if len(lost) == 1:
+            return lost.pop()
+        path.write_bytes(whole)
+    raise AssertionError("no leaf page is needed by only one session")
+
+
+@pytest.mark.parametrize("pruned", [False, True], ids=["before a scan", "after a scan"])
+def test_a_damaged_leaf_hides_only_its_session(tmp_path, pruned):
+    """Every other session of the database is listed, read, pruned and restored to the byte."""
+    world = ClawWorld(tmp_path)
+    sessions = sorted(readable_sessions(world.claw.path))
+    before = {session: world.claw.columns(session) for session in sessions}
+    if pruned:
+        world.scan(keep_recent=0)
+    lost = damage_one_session(world.claw.path)
+    path = f"{world.claw.path}/{lost}"
+    report = world.scan(keep_recent=0)
+    outcomes = {one.session: (one.outcome, one.reason) for one in report.sessions}
+    shown = {
+        session: b"".join(cat(world.settings(), world.store, session, world.clock()))
+        for session in sessions if session != lost
+    }  # fmt: skip
+    listed = {one.session for one in list_sessions(world.settings(), world.store, world.clock())}
+    findings = [one for one in doctor(world.settings(), world.store) if path in one.what]
+    placeholders = {session: world.placeholders(session) for session in shown}
+    again = world.scan(keep_recent=0)
+    answers = {one.session: one for one in world.restore_all(pristine=True)}
+
+    assert not report.problems
+    assert (report.sessions_changed == 0) == pruned
+    assert outcomes[f"main/{lost}"] == ("failed", "its database cannot be read (SQLITE_CORRUPT)")
+    assert sum(bool(ids) for ids in placeholders.values()) > 2
+    assert again.sessions_changed == 0
+    assert listed >= {f"main/{session}" for session in sessions}
+    assert [(one.level, one.what.partition(": ")[2]) for one in findings] == [
+        ("error", "its database cannot be read (SQLITE_CORRUPT)")
+    ]
+    assert answers[f"main/{lost}"].state == "failed"
+    assert "SQLITE_CORRUPT" in answers[f"main/{lost}"].reason
+    for session, text in shown.items():
+        assert text == b"".join(event_text(row[1:]) + b"\n" for row in before[session])
+        assert world.claw.columns(session) == before[session]
+
+
+@pytest.mark.parametrize("table", ["sqlite_autoindex_transcript_events_1", "session_windows"])
+def test_a_damaged_page_of_an_index_hides_no_other_session(tmp_path, table):
+    """A session whose own record cannot be read is a problem, and the others are scanned."""
+    world = ClawWorld(tmp_path)
+    with claw_agent.transaction(world.claw.path) as agent:
+        events = claw_agent.texts(agent, GATEWAY)[:3]
+        for number in range(60):
+            claw_agent.begin_session(agent, GATEWAY, f"more-{number}", DAY_BEFORE)
+            for _, text in events:
+                claw_agent.append(agent, f"more-{number}", text, DAY_BEFORE)
+    sessions = readable_sessions(world.claw.path)
+    page = leaf_pages(world.claw.path, table)[-1]
+    with open(world.claw.path, "r+b") as handle:
+        handle.seek((page - 1) * PAGE)
+        handle.write(bytes(PAGE))
+    report = world.scan(keep_recent=0)
+    lost = {os.path.basename(one.path) for one in report.problems}
+    lines = [one.what for one in doctor(world.settings(), world.store) if one.level == "error"]
+
+    assert len(sessions) > 60
+    assert 0 < len(lost) < len(sessions)
+    assert {one.why for one in report.problems} == {UNREADABLE}
+    assert {f"{world.claw.path}/{session}: {UNREADABLE}" for session in lost} <= set(lines)
+    assert report.files_seen == len(sessions) - len(lost)
+    assert report.files_failed == 0
+    assert report.sessions_changed > 0

@@ -98,6 +98,11 @@ def windows(connection: sqlite3.Connection) -> list[Window]:
     return [_window(row) for row in rows.fetchall()]
 
 
+def names(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT session_id FROM session_windows")
+    return [str(name) for (name,) in rows.fetchall()]
+
+
 def window(connection: sqlite3.Connection, session: str) -> Window | None:
     select = _select(connection) + " WHERE w.session_id = ?"
     row = connection.execute(select, (session,)).fetchone()

@@ -14,6 +14,7 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
+from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
@@ -46,6 +47,7 @@ _FOLLOW = "sessions were there: configure the target of the link as a root, or r
 _OWNER = "run as its owner; if you are the owner, chmod u+rwX it"
 _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
+_DAMAGED = "restore it from a backup of its agent; other sessions in the database are handled"
 _REPORT = "it contains no sessions: report it, so that this layout becomes known"
 _PROGRAM = "correct the key, or make the program executable for this user"
 _UNUSABLE = (
@@ -222,7 +224,8 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
             continue  # it was removed, is being written, or is no session
         except OSError as error:
-            yield Finding("error", f"{item.path}: {error.strerror}", _OWNER)
+            advice = _DAMAGED if isinstance(error, AgentDatabaseError) else _OWNER
+            yield Finding("error", f"{item.path}: {error.strerror}", advice)
             continue
         if repair and seen.matched and seen.session_id is not None:
             with store.transaction():
@@ -281,9 +284,13 @@ def _no_session(item: SessionFile | Unreadable, store: Store) -> Iterator[Findin
         if item.name not in recorded and os.path.lexists(item.path):  # a scan may be at work
             yield Finding("error", f"{item.path}: a temporary file of an unknown rewrite",
                           "compare it with its session before you remove it")  # fmt: skip
-    elif item.failed and os.path.lexists(item.path):  # `_roots` reports a missing root
+        return
+    in_database = os.path.isfile(os.path.dirname(item.path))
+    if item.failed and (
+        in_database or os.path.lexists(item.path)
+    ):  # `_roots` reports a missing root
         advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
-        yield Finding("error", f"{item.path}: {item.why}", advice)
+        yield Finding("error", f"{item.path}: {item.why}", _DAMAGED if in_database else advice)
 
 
 def _databases(settings: Settings) -> Iterator[Finding]:

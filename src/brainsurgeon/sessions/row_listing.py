@@ -9,7 +9,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
@@ -205,9 +205,50 @@ def layout_of(database: Database) -> Schema:
     with open_database(database.path) as opened:
         schema = openclaw_database.examine(opened)
         if not (schema.empty or schema.read_only_reason):
-            openclaw_gate.windows(opened)
-            openclaw_database.totals(opened, schema)
+            _listed(opened, schema)
         return schema
+
+
+class _Listed(NamedTuple):
+    windows: list[Window]
+    sizes: dict[str, int]  # by session; the database's, if events of a session cannot be read
+    unread: dict[str, AgentDatabaseError]  # by session: windows that cannot be read
+
+
+def _listed(database: sqlite3.Connection, schema: Schema) -> _Listed:
+    """Read what lists the sessions of a database. A damaged page hides only the sessions on it."""
+    unread: dict[str, AgentDatabaseError] = {}
+    try:
+        windows = openclaw_gate.windows(database)
+    except AgentDatabaseError:
+        read = partial(openclaw_gate.window, database)
+        found, unread = _one_by_one(openclaw_gate.names(database), read)
+        windows = [window for window in found.values() if window]
+    try:
+        sizes = openclaw_database.totals(database, schema)
+    except AgentDatabaseError:
+        read_rows = partial(openclaw_database.sizes, database, schema)
+        rows, damaged = _one_by_one([window.session for window in windows], read_rows)
+        sizes = {session: RowIndex(of_session).size for session, of_session in rows.items()}
+        size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        sizes |= dict.fromkeys(damaged, database.execute(size).fetchone()[0])
+    return _Listed(windows, sizes, unread)
+
+
+def _one_by_one(
+    sessions: Iterable[str], read: Callable[[str], _Item]
+) -> tuple[dict[str, _Item], dict[str, AgentDatabaseError]]:
+    """Return what can be read, and the errors. Raises AgentDatabaseError if nothing can be read."""
+    found: dict[str, _Item] = {}
+    errors: dict[str, AgentDatabaseError] = {}
+    for session in sessions:
+        try:
+            found[session] = read(session)
+        except AgentDatabaseError as error:
+            errors[session] = error
+    if errors and not found:
+        raise next(iter(errors.values()))
+    return found, errors
 
 
 def list_rows_at(
@@ -222,7 +263,8 @@ def list_rows_at(
 def _sessions(
     database: Database, root: Root, own: Mapping[str, int]
 ) -> Sequence[SessionFile | Unreadable]:
-    read_only_reason, files = None, []
+    read_only_reason = None
+    files: list[SessionFile | Unreadable] = []
     try:
         with open_database(database.path) as opened:
             schema = openclaw_database.examine(opened)
@@ -231,11 +273,13 @@ def _sessions(
             if why := openclaw_database.misplaced(database.path):
                 return [Unreadable(database.root, database.path, why, failed=False)]
             read_only_reason = schema.read_only_reason
-            windows = openclaw_gate.windows(opened)
-            sizes = openclaw_database.totals(opened, schema)
-        for window in windows:
+            listed = _listed(opened, schema)
+        for session, error in listed.unread.items():
+            why = f"it cannot be read ({error.code})"
+            files.append(Unreadable(database.root, f"{database.path}/{session}", why))
+        for window in listed.windows:
             own_ms = own.get(f"{database.path}/{window.session}")
-            mark = fingerprint(database.path, window, sizes.get(window.session, 0), own_ms)
+            mark = fingerprint(database.path, window, listed.sizes.get(window.session, 0), own_ms)
             files.append(SessionFile(
                 database.root, database.path, window.session, database.agent,
                 database.agent_directory, root.format, mark, root.exclusive, window.key, own_ms,
