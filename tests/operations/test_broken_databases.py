@@ -192,6 +192,7 @@ def test_a_damaged_database_is_named_and_stops_no_command(world, fault):
 def test_a_database_without_session_tables_is_ignored(tmp_path):
     """`openclaw doctor` of 2026.7 makes one: no command names it, and all exit 0."""
     world = World(tmp_path)
+    world.state = world.base / "ours"
     path = Claw(world.base, agent="odd").path
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
