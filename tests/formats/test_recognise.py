@@ -89,7 +89,7 @@ def test_recognise_refuses_what_is_not_json_lines(head, reason):
         ([{"type": "summary", "summary": "s", "leafUuid": "u"}], "claude-code"),
         ([{"type": "file-history-snapshot", "messageId": "m"}, CLAUDE], "claude-code"),
         ([{"type": "queue-operation", "operation": "enqueue"}], "claude-code"),
-        ([{"type": "progress"}, RESULT], "claude-code"),
+        ([{**CLAUDE, "type": "progress", "isSidechain": False, "message": None}], "claude-code"),
     ],
 )
 def test_recognise_names_claude_code_and_codex(head, name):
@@ -98,6 +98,47 @@ def test_recognise_names_claude_code_and_codex(head, name):
 
     assert (recognition.form, recognition.name) == (FORMATS.get(name), name)
     assert recognition.reason == ("" if name in FORMATS else codex.ONLY_READ)
+
+
+# The first lines that other agents wrote, without texts: Gemini CLI 0.30, Qwen Code 0.24.4,
+# OpenClaw's trajectories, GitHub Copilot CLI 1.0.102, Kimi Code, nanobot.
+OTHERS = {
+    "gemini": [
+        {"sessionId": "s", "projectHash": "p", "startTime": "t", "lastUpdated": "t",
+         "kind": "main"},
+        {"$set": {"messages": [{"id": "m", "timestamp": "t", "type": "user", "content": []}]}},
+        {"id": "n", "timestamp": "t", "type": "user", "content": [{"text": "hi"}]},
+    ],
+    "qwen": [
+        {"uuid": "u", "parentUuid": None, "sessionId": "s", "timestamp": "t", "type": "user",
+         "provenance": "real_user", "cwd": "/ws", "version": "0.24.4",
+         "message": {"role": "user", "parts": [{"text": "hi"}]}},
+        {"uuid": "v", "parentUuid": "u", "sessionId": "s", "timestamp": "t", "type": "system",
+         "provenance": "system", "cwd": "/ws", "version": "0.24.4", "subtype": "ui_telemetry",
+         "systemPayload": {"uiEvent": {}}},
+    ],
+    "trajectory": [
+        {"type": "session.started", "sessionId": "s", "sessionKey": "k", "traceId": "t", "seq": 1,
+         "data": {}},
+    ],
+    "copilot": [
+        {"type": "session.start", "data": {"sessionId": "s"}, "id": "i", "timestamp": "t",
+         "parentId": None},
+    ],
+    "kimi": [{"type": "metadata", "protocol_version": "1.5", "created_at": 1}],
+    "nanobot": [{"_type": "metadata", "key": "cli:six"}, {"role": "user", "content": "hi"}],
+    "a summary": [{"type": "summary", "text": "s", "sessionId": "s"}],
+    "progress": [{"type": "progress", "percent": 10}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_sessions_of_other_agents_are_unknown(agent):
+    """Keys that several agents write, such as `sessionId` and `parentUuid`, recognise none."""
+    recognition = recognise([dump(entry) for entry in OTHERS[agent]])
+
+    assert (recognition.form, recognition.name) == (None, None)
+    assert recognition.reason == "not a known session format"
 
 
 def test_configured_format_does_not_make_a_codex_file_editable():

@@ -294,6 +294,7 @@ def replace_by_directory(path):
 @pytest.mark.parametrize("damage", [corrupt, replace_by_directory])
 def test_unreadable_database_is_reported(tmp_path, world, damage):
     """`status --check`, a metric and the log report each unreadable database by its path."""
+    world.state = world.base / "ours"  # `state` belongs to OpenClaw
     paths = [Claw(world.base, agent=agent).path for agent in ("main", "other")]
     world.scan()
     assert check_and_metrics(world)[1]["unreadable_databases"] == 0

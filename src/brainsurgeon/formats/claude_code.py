@@ -510,16 +510,31 @@ def _within(
             yield part
 
 
+# Lines outside the conversation, with a key that only this line has. A file may have no other.
+_BESIDE = {
+    "agent-name": "agentName", "ai-title": "aiTitle", "api-request": "requestDigest",
+    "api-request-blob": "hash", "api-request-shape": "shapeHash", "atis-latch": "atis",
+    "bridge-session": "bridgeSessionId", "content-replacement": "replacements",
+    "cost-state": "totalCostUSD", "custom-title": "customTitle",
+    "file-history-delta": "trackingPath", "file-history-snapshot": "snapshot",
+    "last-prompt": "lastPrompt", "permission-mode": "permissionMode",
+    "queue-operation": "operation", "summary": "leafUuid",
+}  # fmt: skip
+
+
+def _is_ours(entry: Entry) -> bool:
+    return "isSidechain" in entry or ("sessionId" in entry and "content" in message_of(entry))
+
+
 class ClaudeCode(Format):
     name = "claude-code"
     version = 8
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
-        types = ("summary", "file-history-snapshot", "queue-operation", "progress")
+        # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.
         return any(
-            "sessionId" in entry
-            or ("uuid" in entry and "parentUuid" in entry)
-            or entry.get("type") in types
+            ({"uuid", "parentUuid"} <= entry.keys() and _is_ours(entry))
+            or _BESIDE.get(str(entry.get("type")), "") in entry
             for entry in entries
         )
 
