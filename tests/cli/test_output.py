@@ -272,6 +272,25 @@ def test_output_escapes_characters_that_ascii_lacks(world, cli):
     assert b"t\\u202623" in shown.stdout
 
 
+def test_sessions_account_for_every_byte_of_a_file(world, cli):
+    """What no rule can extract is listed by its key, and all the rest in one row."""
+    conversation = Conversation()
+    conversation.turn("x" * 900)
+    conversation.lines[-1]["message"]["errorMessage"] = "e" * 700
+    audio = {"type": "audio", "data": "A" * 800}
+    conversation.lines[-1]["message"]["content"].append(audio)
+    path = world.put("s.jsonl", conversation.bytes())
+    cli("scan", "--once")
+
+    filling = json.loads(cli("sessions", "main/s", "--json").stdout)["filling"]
+
+    other = {row["tool"]: (row["chars"], row["live_chars"]) for row in filling
+             if row["kind"] == "other"}  # fmt: skip
+    assert other.pop(None)[1] == 0
+    assert other == {"errorMessage": (700, 0), "data": (800, 800)}
+    assert sum(row["chars"] for row in filling) == path.stat().st_size
+
+
 def test_tables_shorten_names_on_a_terminal_only(world, cli, run_on_terminal):
     """On a terminal long names are shortened in the middle; in a pipe they are complete."""
     name = "n" * 150

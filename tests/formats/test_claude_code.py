@@ -606,6 +606,8 @@ def test_compaction_summary_has_no_parts(conversation):
     ("content", "reason"),
     [
         ("<persisted-output>\nOutput too large", "the agent keeps the output in a file"),
+        ("<persisted-output>\n" + "x" * 4077, "the agent keeps the output in a file"),
+        ("<persisted-output>\n" + "x" * 4078, None),
         ("[Old tool result content cleared]", "the agent cleared it"),
     ],
 )
@@ -618,6 +620,36 @@ def test_result_that_the_agent_shortened_is_locked(conversation, content, reason
 
     assert result_parts["message.content.0.content"].locked == reason
     assert not result_parts["toolUseResult.stdout"].locked
+
+
+@pytest.mark.parametrize(
+    ("event", "locked"),
+    [("SessionStart", "the agent still reads it"), ("PreToolUse", None), ("Stop", None)],
+)
+def test_command_and_output_of_a_silent_hook_are_never_sent(conversation, event, locked):
+    """Only hooks of a session's start and of prompts speak to the model."""
+    attachment = {"type": "hook_success", "hookEvent": event, "content": "c", "command": "x" * 900,
+                  "stdout": "o" * 900, "stderr": "e"}  # fmt: skip
+    conversation.entry("attachment", attachment=attachment)
+    hook = parts(conversation.bytes())
+
+    for key in ("command", "stdout", "stderr"):
+        part = hook[f"attachment.{key}"]
+        assert (part.dead, part.locked) == (locked is None, locked)
+    assert hook["attachment.content"].locked
+
+
+def test_structured_copy_of_an_mcp_result_is_never_sent(conversation):
+    """`mcpMeta.structuredContent` goes as a whole; the text of the result is sent."""
+    conversation.user()
+    conversation.call()
+    meta = {"structuredContent": {"rows": [{"id": 1, "text": "x" * 900}]}, "_meta": {"k": "v"}}
+    conversation.result("x" * 900, mcpMeta=meta)
+    result_parts = parts(conversation.bytes())
+
+    copy = result_parts["mcpMeta.structuredContent"]
+    assert (copy.dead, copy.block, copy.chars) == (True, True, 900)
+    assert not result_parts["message.content.0.content"].dead
 
 
 def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):

@@ -74,15 +74,23 @@ def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
     [
         "history.jsonl", "projects/stray.jsonl",
         f"projects/-w/{SESSION}/tool-results/b1.jsonl", f"projects/-w/{SESSION}/resume-head.jsonl",
-        f"projects/-w/{SESSION}/subagents/workflows/w1/agent-a1.jsonl",
         f"projects/-w/{SESSION}/subagents/workflows/w1/journal.jsonl",
     ],
 )  # fmt: skip
 def test_other_files_of_a_home_are_no_sessions(path):
-    """History, tool results, workflows and journals of a home are no sessions."""
+    """History, tool results and journals of a home are no sessions."""
     assert location(f"/h/.claude/{path}") is None
     assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
     assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
+
+
+@pytest.mark.parametrize("between", ["", "workflows/w1/", "teams/t/workflows/w1/"])
+def test_sub_agents_at_any_depth_belong_to_their_session(between):
+    """A sub-agent of a workflow or team was started by the session whose directory it is in."""
+    found = location(f"/h/.claude/projects/-w/{SESSION}/subagents/{between}agent-a1.jsonl")
+
+    assert (found.home, found.subagent) == ("/h/.claude", "agent-a1")
+    assert found.started_by == f"claude-code:-w/{SESSION}"
 
 
 def test_sessions_in_a_users_own_projects_are_sessions():

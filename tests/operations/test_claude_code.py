@@ -295,16 +295,70 @@ def test_an_older_session_must_be_quiet_for_two_minutes(world):
     assert world.scan().sessions_changed == 1
 
 
-def test_a_recent_sub_agent_defers_its_session(world, path):
+@pytest.mark.parametrize("between", ["", "workflows/wf1/"])
+def test_a_recent_sub_agent_defers_its_session(world, path, between):
     """The report of the sub-agent has yet to be written to the session."""
     own = ClaudeConversation(side=True)
     own.turn()
-    side = world.put(f"{SESSION}/subagents/agent-a1.jsonl", own.bytes(), age=0)
+    side = world.put(f"{SESSION}/subagents/{between}agent-a1.jsonl", own.bytes(), age=0)
 
     report = world.scan(quiet_seconds=30, only={str(path)})
     assert "one of its sub-agents wrote" in outcome(report)[1]
     os.utime(side, (time.time() - 31,) * 2)
     assert world.scan(quiet_seconds=30, only={str(path)}).sessions_changed == 1
+
+
+def test_sub_agents_of_workflows_are_pruned(world, path):
+    """Two of them may have the same name; the journal beside them is left alone."""
+    own = ClaudeConversation(side=True)
+    for number in range(5):
+        own.turn(f"{number} " + "x" * 2000)
+    journal = world.put(f"{SESSION}/subagents/workflows/wf1/journal.jsonl", b'{"result": "x"}\n')
+    for flow in ("wf1", "wf2"):
+        world.put(f"{SESSION}/subagents/workflows/{flow}/agent-a1.jsonl", own.bytes())
+
+    assert world.scan().sessions_changed == 3
+    assert journal.read_bytes() == b'{"result": "x"}\n'
+    rows = sessions(world.settings(), world.store, time.time())
+    assert sorted(row.started_by or "" for row in rows) == [
+        "", *2 * [f"claude-code:-w/{SESSION}"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("behind", ["projects", ".claude"])
+def test_process_records_are_found_if_its_projects_are_behind_a_link(world, path, tmp_path, behind):
+    """A session keeps its name and its sub-agents, and an open process is respected."""
+    place = world.root if behind == "projects" else world.home
+    real = tmp_path / "elsewhere" / "real"
+    real.parent.mkdir()
+    place.rename(real)
+    place.symlink_to(real)
+    own = ClaudeConversation(side=True)
+    own.turn()
+    world.put(f"{SESSION}/subagents/agent-a1.jsonl", own.bytes())
+    world.record(os.getpid(), status="busy")
+
+    done = {row.session: row.reason for row in world.scan().sessions}
+    assert "is at work on it" in done[f"claude-code:-w/{SESSION}"]
+    rows = sessions(world.settings(), world.store, time.time())
+    assert {row.started_by for row in rows} == {None, f"claude-code:-w/{SESSION}"}
+
+
+def test_session_keeps_its_name_if_its_file_becomes_unreadable(unprivileged_world, conversation):
+    """Its place tells whose it is, before and after a scan that could not read it."""
+    world = unprivileged_world
+    conversation.turn()
+    path = world.root / "projects" / "-w" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(conversation.bytes())
+    os.utime(path, (LONG_AGO, LONG_AGO))
+
+    seen = [[row.session for row in world.scan().sessions]]
+    path.chmod(0)
+    for _ in range(2):
+        seen.append([row.session for row in world.scan().sessions])
+
+    assert seen == 3 * [[f"claude-code:-w/{SESSION}"]]
 
 
 def test_a_process_that_begins_under_the_lease_stops_it(world, path, other_process, monkeypatch):

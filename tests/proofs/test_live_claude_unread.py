@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 
 import pytest
 
@@ -43,11 +44,13 @@ def test_extracting_unread_entries_changes_no_request(tmp_path, release):
         text.write_text("a line of a file\n" * 400)
         claude.turn([printing(0)])
         early = last_reply(claude)
+        add_unread(claude)
         claude.turn([reading(text), printing(0)], [writing(claude.workspace / "b.txt", "b")])
         claude.compact()
         claude.turn([reading(text), printing(1)])
         claude.turn([printing(2)])
         late = last_reply(claude)
+        add_unread(claude)
         whole, ways = claude.path.read_bytes(), (
             [], ["--fork-session"], ["--continue"], ["--resume-session-at", late],
         )  # fmt: skip
@@ -60,6 +63,23 @@ def test_extracting_unread_entries_changes_no_request(tmp_path, release):
         assert first_request(claude, small, ["--resume-session-at", early]) is None
         assert removed > len(whole) / 4
         print(f"{release}: {len(whole):,} bytes, {removed:,} of them never read again")
+
+
+def add_unread(claude):
+    """Add a hook's output, and the structured copy of an MCP result, as 2.1.330 writes them."""
+    lines = [json.loads(line) for line in claude.path.read_bytes().splitlines()]
+    newest = [line for line in lines if line.get("uuid") and line["type"] == "assistant"][-1]
+    result = [line for line in lines if line.get("toolUseResult")][-1]
+    result["mcpMeta"] = {"structuredContent": {"rows": [{"text": "copy " * 900}]}}
+    hook = {"type": "hook_success", "hookName": "PostToolUse:Bash", "hookEvent": "PostToolUse",
+            "toolUseID": "toolu_x", "content": "", "stdout": "out " * 900, "stderr": "",
+            "exitCode": 0, "command": "true " * 900}  # fmt: skip
+    keys = ("isSidechain", "sessionId", "timestamp", "cwd", "version", "userType", "gitBranch")
+    lines.append({
+        "type": "attachment", "attachment": hook, "uuid": str(uuid.uuid4()),
+        "parentUuid": newest["uuid"], **{key: newest[key] for key in keys if key in newest},
+    })  # fmt: skip
+    claude.path.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
 
 def last_reply(claude):

@@ -398,6 +398,12 @@ _RECORDS = {
     "api-request-blob": ("hash", "message"),
 }
 _HASH = re.compile(r"[0-9a-f]{64}")
+# Characters of the text that stands for a result in a file. A longer one is a whole result.
+_LONGEST_PREVIEW = 4096
+# A hook of these events adds its output to the prompt. Of all others, 2.1.330 and 2.1.332 send
+# neither command nor output.
+_SPEAKING_HOOKS = ("SessionStart", "UserPromptSubmit", "UserPromptExpansion")
+_HOOK_OUTPUT = frozenset({"command", "stdout", "stderr"})
 
 
 def _assistant(entry: Entry, *, before_last_user: bool) -> Iterator[Part]:
@@ -449,10 +455,10 @@ def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]
     content = block.get("content")
     call = str_or_none(block.get("tool_use_id")) or ""
     tool = survey.tools.get(call)
-    locked = None
+    locked, text = None, next((text for _, text in texts_in(content)), "")
     if call in survey.replaced:
         locked = "the prompt contains a short text in its place"
-    elif isinstance(content, str) and content.startswith("<persisted-output>"):
+    elif text.startswith("<persisted-output>") and len(text) <= _LONGEST_PREVIEW:
         locked = "the agent keeps the output in a file"
     elif tool == "ExitPlanMode":
         locked = _PLANNED
@@ -485,7 +491,10 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
         yield from _unsent(attachment, ("attachment",), kind, tool)
         return
     locked = None if is_file or rendered else "the agent still reads it"
-    yield from _within(attachment, ("attachment",), kind, tool, dead=rendered, locked=locked)
+    silent = name == "hook_success" and attachment.get("hookEvent") not in _SPEAKING_HOOKS
+    for part in _within(attachment, ("attachment",), kind, tool, dead=rendered, locked=locked):
+        unsent = silent and part.path[-1] in _HOOK_OUTPUT
+        yield replace(part, dead=True, locked=None) if unsent else part
 
 
 def _is_rendered(messages: object) -> bool:
@@ -625,6 +634,8 @@ class ClaudeCode(Format):
             yield from _unsent(
                 shown, ("toolUseResult",), "tool_result", tool, as_one_part=before_compaction
             )
+            structured = dict_or_empty(entry.get("mcpMeta")).get("structuredContent")
+            yield from _unsent(structured, ("mcpMeta", "structuredContent"), "tool_result", tool)
         elif kind == "system":
             yield from leaves(str_or_none(entry.get("content")), ("content",), "system", None)
         elif kind == "progress":

@@ -2,7 +2,8 @@
 
 Seen with versions 2.0.76 to 2.1.330 on Linux. A home (`~/.claude`) has the sessions
 `projects/<project>/<session>.jsonl` and, of sub-agents,
-`projects/<project>/<session>/subagents/<name>.jsonl`.
+`projects/<project>/<session>/subagents/<name>.jsonl`. Those of workflows are deeper
+(`subagents/workflows/<id>/agent-<id>.jsonl`), beside files that are no sessions (`journal.jsonl`).
 
 A process reads a session file once and keeps it in memory. So a rewrite while the process is idle
 does no harm, but does not make its next request smaller.
@@ -11,7 +12,8 @@ does no harm, but does not make its next request smaller.
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from glob import escape, glob
 
 from msgspec import Struct
@@ -24,6 +26,7 @@ from brainsurgeon.model.sessions import Fingerprint, Signs
 FORMAT = "claude-code"
 PROJECTS = "projects"
 SUBAGENTS = "subagents"
+_AGENT = re.compile("agent-")
 # Seconds within which Claude Code writes a tool call to its session file. It collects lines for
 # 100 ms (2.1.330), and a busy machine delays it.
 LATEST_LINE = 1.5
@@ -90,10 +93,11 @@ def read(directory: str, pid: int) -> ProcessRecord | None:
 
 
 class Location(Struct, frozen=True):
-    home: str
+    home: str  # as the agent names it: the process records are there
     project: str
     session: str
     subagent: str | None = None
+    projects: str = ""  # the real directory of all projects, perhaps behind a link
 
     @property
     def agent(self) -> str:
@@ -101,28 +105,60 @@ class Location(Struct, frozen=True):
 
     @property
     def directory(self) -> str:
-        return os.path.join(self.home, PROJECTS, self.project)
+        return os.path.join(self.projects or os.path.join(self.home, PROJECTS), self.project)
 
     @property
     def started_by(self) -> str | None:
         return f"{self.agent}/{self.session}" if self.subagent else None
 
 
+# By the real path of a directory of projects: the home that names it, if it is behind a link.
+_linked: dict[str, str] = {}
+
+
+def note_root(path: str) -> None:
+    """Remember the home of a root, in case its directory of projects is behind a link."""
+    steps = os.path.abspath(path).split(os.sep)
+    if PROJECTS in steps:
+        at = len(steps) - 1 - steps[::-1].index(PROJECTS)
+        named = os.sep.join(steps[: at + 1])
+        if (real := os.path.realpath(named)) != named:
+            _linked[real] = os.sep.join(steps[:at])
+
+
 def location(path: str) -> Location | None:
-    parts = path.split(os.sep)
-    name, stem = parts[-1], parts[-1].removesuffix(".jsonl")
-    if stem in ("", name):
+    for real, home in _linked.items():
+        if path.startswith(real + os.sep):
+            return _located(home, path[len(real) + 1 :].split(os.sep), real)
+    steps = path.split(os.sep)
+    places = (
+        _located(os.sep.join(steps[:at]), steps[at + 1 :])
+        for at in range(len(steps) - 1, -1, -1) if steps[at] == PROJECTS
+    )  # fmt: skip
+    return next(filter(None, places), None)
+
+
+def _located(home: str, steps: list[str], projects: str = "") -> Location | None:
+    stem = steps[-1].removesuffix(".jsonl") if steps else ""
+    if not stem or stem == steps[-1]:
         return None
-    if parts[-3:-2] == [PROJECTS]:
-        return Location(os.sep.join(parts[:-3]), parts[-2], stem)
-    if parts[-5:-4] == [PROJECTS] and parts[-2] == SUBAGENTS:
-        return Location(os.sep.join(parts[:-5]), parts[-4], parts[-3], stem)
+    match steps:
+        case [project, _]:
+            return Location(home, project, stem, None, projects)
+        case [project, session, "subagents", *between, _] if not between or _AGENT.match(stem):
+            return Location(home, project, session, stem, projects)
     return None
 
 
+def in_a_home(path: str, known_home: str) -> bool:
+    homes = (known_home, *_linked)
+    return path.startswith(tuple(home + os.sep for home in homes)) or bool(
+        _IN_A_PROJECT.search(path)
+    )
+
+
 def is_no_session(path: str, known_home: str) -> bool:
-    in_a_home = path.startswith(known_home + os.sep) or _IN_A_PROJECT.search(path) is not None
-    return in_a_home and location(path) is None
+    return in_a_home(path, known_home) and location(path) is None
 
 
 class SessionPresence(Struct, frozen=True):
@@ -131,23 +167,32 @@ class SessionPresence(Struct, frozen=True):
 
 
 def signs(at: Location, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-    paths = (os.path.join(at.home, RECORDS), os.path.join(at.directory, at.session, SUBAGENTS))
-
     def busy() -> str | None:
         now = clock()
         return presence(at, now, abandoned_after).busy or young_subagent(at, now, quiet)
 
-    return Signs("Claude Code's records", busy, lambda: [_state_of(path) for path in paths])
+    def state() -> object:
+        records = os.path.join(at.home, RECORDS)
+        return [_state_of(records), _state_of(os.path.join(at.directory, at.session, SUBAGENTS))]
+
+    return Signs("Claude Code's records", busy, state)
 
 
 def _state_of(directory: str) -> object:
     try:
-        with os.scandir(directory) as listing:
-            return sorted(
-                (item.name, Fingerprint.of(item.stat(follow_symlinks=False))) for item in listing
-            )
+        return sorted(_files_below(directory))
     except OSError as error:
         return error.errno
+
+
+def _files_below(directory: str) -> Iterator[tuple[str, Fingerprint]]:
+    with os.scandir(directory) as listing:
+        for item in listing:
+            if item.is_dir(follow_symlinks=False):
+                yield from _files_below(item.path)
+            else:
+                with suppress(FileNotFoundError):  # it was removed since the listing
+                    yield item.path, Fingerprint.of(item.stat(follow_symlinks=False))
 
 
 def presence(where: Location, now: float, abandoned_after: float) -> SessionPresence:
@@ -205,9 +250,8 @@ def young_subagent(where: Location, now: float, quiet: float) -> str | None:
     if where.subagent:
         return None
     try:
-        with os.scandir(os.path.join(where.directory, where.session, SUBAGENTS)) as listing:
-            sessions = (item for item in listing if item.name.endswith(".jsonl"))
-            ages = [now - item.stat(follow_symlinks=False).st_mtime for item in sessions]
+        files = _files_below(os.path.join(where.directory, where.session, SUBAGENTS))
+        ages = [now - seen.mtime_ns / 1e9 for name, seen in files if name.endswith(".jsonl")]
     except FileNotFoundError:
         return None
     except OSError as error:

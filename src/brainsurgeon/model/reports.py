@@ -403,7 +403,12 @@ class SessionSummary(
     changed_at: float | None = None
 
 
+OTHER = "other"  # the kind of all that no rule can extract
+
+
 class Filling(Amount, frozen=True):
+    """Values of one kind and tool. Of OTHER, `tool` is the key of the texts, None for the rest."""
+
     live_chars: int  # characters that requests contain
 
 
@@ -420,19 +425,25 @@ class Context(Struct, frozen=True):
     full: Fullness | None = None
     archives: tuple[ArchiveRecord, ...] = ()
     missed_at: float | None = None
+    unreached: tuple[Filling, ...] = ()  # long texts that are in no value
 
     @property
     def filling(self) -> list[Filling]:
+        """Account for every byte of the session, one taken for one character."""
         sums = Amounts()
         for part in self.plan.kept:
             sums.add(part.kind, part.tool, values=part.values, chars=part.chars)
         for removal in self.plan.extracted:
             sums.add(removal.kind, removal.tool, chars=removal.chars)
         unsent = {(amount.kind, amount.tool): amount.chars for amount in self.plan.unsent}
-        filled = (
+        filled = [
             Filling(kind, tool, values, chars, max(0, chars - unsent.get((kind, tool), 0)))
             for (kind, tool), (values, chars) in sums.items()
-        )
+        ]
+        filled += self.unreached
+        rest = self.size - sum(one.chars for one in filled)
+        if filled and rest > 0:
+            filled.append(Filling(OTHER, None, 0, rest, 0))
         return sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars))
 
 

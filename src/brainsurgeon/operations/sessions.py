@@ -1,6 +1,7 @@
 """List the sessions, and show the values and costs of one. Writes nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -10,14 +11,15 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
+from brainsurgeon.formats.base import parsed_lines, strings_in
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import decode, json_text, owned
 from brainsurgeon.lookup.scope import started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_among, session_named
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.plans import Amounts, Plan
 from brainsurgeon.model.records import Extraction, FileState, Held, Records
-from brainsurgeon.model.reports import Context, SessionCosts, SessionSummary
+from brainsurgeon.model.reports import OTHER, Context, Filling, SessionCosts, SessionSummary
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning import cache
@@ -102,6 +104,7 @@ def _state(
 
 
 PREVIEW = 80  # characters
+LONG_TEXT = 500  # characters of a text that is listed although no rule can extract it
 
 
 def context(settings: Settings, store: Store, session: str | Session, now: float) -> Context:
@@ -142,7 +145,26 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             changed_at=fingerprint.mtime_ns / 1e9,
             full=full,
             archives=tuple(store.archives.contained_in(record.id) if record else ()),
+            unreached=_unreached(examined),
         )  # fmt: skip
+
+
+def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:
+    """Sum the long texts that are part of no value, by their keys."""
+    form, survey = examined.format, examined.survey
+    sums, live = Amounts(), Counter[str]()
+    for parsed in parsed_lines(examined.session.lines, form):
+        parts = {part.path for part in form.parts(parsed.entry, survey, parsed.offset)}
+        for path, text in strings_in(parsed.entry):
+            if len(text) < LONG_TEXT or any(path[:end] in parts for end in range(len(path) + 1)):
+                continue
+            key = next(step for step in reversed(path) if isinstance(step, str))
+            sums.add(key, chars=len(text))
+            if "content" in path and survey.dead(parsed.offset) is None:
+                live[key] += len(text)
+    return tuple(
+        Filling(OTHER, key, values, chars, live[key]) for (key,), (values, chars) in sums.ranked()
+    )
 
 
 def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:

@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, field
@@ -89,10 +89,18 @@ def discover(
     yielded as unreadable if a session `was_recorded` at its path or below it.
     """
     walked: set[tuple[int, int]] = set()
-    for root in roots:
+    for root in _noted(roots):
         top = os.path.realpath(root.path)
         walk = _Walk(top, root, wanted, format_of, memory, walked, was_recorded)
         yield from walk.directory(top, None, 0)
+
+
+def _noted(roots: Iterable[Root]) -> Sequence[Root]:
+    listed = list(roots)
+    own = os.path.join(home_paths.claude_code(), claude_code.PROJECTS)
+    for path in (own, *(root.path for root in listed)):
+        claude_code.note_root(path)
+    return listed
 
 
 def discover_at(
@@ -100,7 +108,7 @@ def discover_at(
 ) -> SessionFile | Unreadable | None:
     """Return the item that `discover` would yield for one path, or for its missing root."""
     directory, name = os.path.split(path)
-    for root in roots:
+    for root in _noted(roots):
         top = os.path.realpath(root.path)
         if directory != top and not directory.startswith(top.rstrip("/") + "/"):
             continue
@@ -234,7 +242,9 @@ class _Walk(Struct, frozen=True):
         if not form and openclaw.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
-                form = reading.recognise_at(file, self.root.format).name
+                form = reading.recognise_at(file, self.root.format).name or formats.UNKNOWN
+            if not form and claude_code.in_a_home(path, self.claude_home):  # it is unreadable
+                form = claude_code.FORMAT
         form = form or formats.UNKNOWN
         place = claude_code.location(path) if form == claude_code.FORMAT else None
         if place is not None:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 from msgspec.structs import astuple, replace
 
-from brainsurgeon.formats import UNKNOWN
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, KnownFile, Listing, Resume, SessionFile
@@ -85,7 +84,7 @@ class FileMemory:
         state = self._valid_state(path, fingerprint)
         if state is None or (state.format is None and state.outcome == FAILED):
             return None
-        return state.format or UNKNOWN
+        return state.format
 
     def failed_before(self, path: str) -> str | None:
         state = self.state_of(path)
