@@ -353,12 +353,12 @@ def test_session_keeps_its_name_if_its_file_becomes_unreadable(unprivileged_worl
     path.write_bytes(conversation.bytes())
     os.utime(path, (LONG_AGO, LONG_AGO))
 
-    seen = [[row.session for row in world.scan().sessions]]
+    seen = [row.session for row in sessions(world.settings(), world.store, time.time())]
     path.chmod(0)
     for _ in range(2):
-        seen.append([row.session for row in world.scan().sessions])
+        seen += [row.session for row in world.scan(only={str(path)}).sessions]
 
-    assert seen == 3 * [[f"claude-code:-w/{SESSION}"]]
+    assert seen == 3 * [f"claude-code:-w/{SESSION}"]
 
 
 def test_a_process_that_begins_under_the_lease_stops_it(world, path, other_process, monkeypatch):
