@@ -344,9 +344,12 @@ def test_process_records_are_found_if_its_projects_are_behind_a_link(world, path
     assert {row.started_by for row in rows} == {None, f"claude-code:-w/{SESSION}"}
 
 
-def test_session_keeps_its_name_if_its_file_becomes_unreadable(unprivileged_world, conversation):
+def test_session_keeps_its_name_if_its_file_becomes_unreadable(
+    unprivileged_world, conversation, monkeypatch
+):
     """Its place tells whose it is, before and after a scan that could not read it."""
     world = unprivileged_world
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world.root))
     conversation.turn()
     path = world.root / "projects" / "-w" / f"{SESSION}.jsonl"
     path.parent.mkdir(parents=True)
