@@ -293,20 +293,6 @@ def test_no_module_class_or_function_has_a_vague_name():
     assert vague == set()
 
 
-def test_no_class_declares_many_fields():
-    """A class declares at most twelve fields: more belong into parts or a base class."""
-    fields = {
-        f"{module}: {node.name}": sum(
-            isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation)
-            for line in node.body
-        )
-        for module in MODULES
-        for node in ast.walk(tree(module)) if isinstance(node, ast.ClassDef)
-    }  # fmt: skip
-
-    assert {name: count for name, count in fields.items() if count > 12} == {}
-
-
 def test_cli_starts_without_heavy_packages():
     """`show` and `restore`, which agents call often, import no package of other commands."""
     heavy = {"apscheduler", "mcp", "prometheus_client", "sqlite_utils", "structlog", "watchfiles"}
