@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from contextlib import closing
 
 import pytest
@@ -154,6 +155,29 @@ def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
     assert (model.calls, model.tokens_answered, costs.subagents) == (2, 200, 1)
     assert model.dollars == pytest.approx(2 * (0.004 + 0.002))
     assert "with 1 sub-agent" in render(costs, 0)[0]
+
+
+def test_tokens_of_an_advisor_count_for_its_model(tmp_path):
+    """The usage of an answer does not include those of its advisor."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    advice = {"type": "advisor_message", "model": "claude-opus-5-5", **USAGE, "input_tokens": 7_000}
+    talk.user()
+    for number in range(2):  # an answer in two lines
+        talk.assistant(message="msg_1")
+        talk.lines[-1]["message"] |= {
+            "model": "claude-haiku-5-5",
+            "usage": {**USAGE, "iterations": [{"type": "message", **USAGE}, *number * [advice]]},
+        }  # fmt: skip
+    world.put(f"{SESSION}.jsonl", talk.bytes())
+
+    costs = cost(world, SESSION)
+    assert {one.model: (one.calls, one.tokens_sent) for one in costs.models} == {
+        "claude-haiku-5-5": (1, 1_000), "claude-opus-5-5": (1, 7_000)
+    }  # fmt: skip
+    world.scan()
+    models = status(world.settings(), world.store, time.time()).tokens.models
+    assert sum(one.tokens_sent for one in models) == 8_000
+    world.close()
 
 
 def test_the_total_equals_the_cost_state_of_claude_code(world):

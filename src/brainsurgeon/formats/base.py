@@ -128,6 +128,10 @@ class Format(ABC):
     def call(self, entry: Entry) -> ModelCall | None:
         """Return the model call that the entry answers, if any."""
 
+    def asides(self, entry: Entry) -> Iterator[ModelCall]:  # noqa: ARG002
+        """Yield the calls of other models that were made for this answer."""
+        yield from ()
+
     def starts_context(self, entry: Entry) -> bool:  # noqa: ARG002
         """Check whether the entry marks a compaction by the agent."""
         return False

@@ -739,6 +739,16 @@ class ClaudeCode(Format):
         call = weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
         return replace(call, end="cut") if message.get("stop_reason") in _CUT else call
 
+    def asides(self, entry: Entry) -> Iterator[ModelCall]:
+        # The usage of an answer does not include its advisor's (2.1.112 `cli.js`).
+        message = message_of(entry) if entry.get("type") == "assistant" else {}
+        listed = dict_or_empty(message.get("usage")).get("iterations")
+        for number, one in enumerate(listed if isinstance(listed, list) else ()):
+            if dict_or_empty(one).get("type") == "advisor_message":
+                model = one.get("model") or entry.get("advisorModel")
+                name = f"{message.get('id')} {entry.get('requestId')} advisor {number}"
+                yield replace(weight.recorded(entry, one, model, name), end="aside")
+
     def starts_context(self, entry: Entry) -> bool:
         return entry.get("subtype") == BOUNDARY
 

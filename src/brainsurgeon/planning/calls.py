@@ -40,8 +40,10 @@ class RecordedCalls:
         compactions = list[Compaction]()
         models: set[str | None] = set()
         for parsed in parsed_lines(lines.backward(), form):
-            step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
-            if call is not None and has_usage(call) and call.ident not in self._seen:
+            step = form.turn_step(parsed.entry)
+            for call in _paid(parsed.entry, form):
+                if call.ident in self._seen:
+                    continue
                 self._seen.update({call.ident} - {None})
                 self._calls.append(call)
                 models.add(call.model)
@@ -63,23 +65,28 @@ class RecordedCalls:
 
 def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
     with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
-    keyed = (keyed_call(parsed.entry, form) for parsed in parsed_lines(with_usage, form))
-    return filter(None, keyed)
+    for parsed in parsed_lines(with_usage, form):
+        yield from keyed_calls(parsed.entry, form)
 
 
-def keyed_call(entry: Entry, form: Format) -> tuple[int, ModelCall] | None:
-    """Return the call that an entry answers, with a key that all entries of the call share.
+def keyed_calls(entry: Entry, form: Format) -> Iterator[tuple[int, ModelCall]]:
+    """Yield the calls of an entry, each with a key that all entries of the call share.
 
-    Returns None without usage, or without an id and a time.
+    Calls without usage, or without an id and a time, are left out.
     """
     if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
-        return None
+        return
+    for call in _paid(entry, form):
+        if call.ident or call.at:
+            ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
+            name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(name, digest_size=8).digest()
+            yield int.from_bytes(digest, signed=True), call
+
+
+def _paid(entry: Entry, form: Format) -> Iterator[ModelCall]:
     call = form.call(entry)
-    if call is None or not has_usage(call) or not (call.ident or call.at):
-        return None
-    ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
-    name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), signed=True), call
+    return (one for one in (call, *form.asides(entry)) if one is not None and has_usage(one))
 
 
 def has_usage(call: ModelCall) -> bool:
@@ -241,10 +248,11 @@ def last_turn(
     """Return the id of the last prompt, and the known cost (dollars) of the calls after it."""
     seen, dollars = set[str | None](), 0.0
     for parsed in newest_first:
-        step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
+        step = form.turn_step(parsed.entry)
         if step and step.role == "prompt":
             return _stable_id(parsed), dollars
-        if call and has_usage(call) and call.ident not in seen:
-            seen |= {call.ident} - {None}
-            dollars += cost_of(call, prices) or 0.0
+        for call in _paid(parsed.entry, form):
+            if call.ident not in seen:
+                seen |= {call.ident} - {None}
+                dollars += cost_of(call, prices) or 0.0
     return "", dollars

@@ -23,7 +23,7 @@ from brainsurgeon.planning.archive import (
     Archiving,
     archive_turns,
 )
-from brainsurgeon.planning.calls import keyed_call
+from brainsurgeon.planning.calls import keyed_calls
 from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, SurveyTooShortError
 from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores
 from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
@@ -92,8 +92,8 @@ class _Planner:
     def run(self, shortest: int) -> Plan:
         calls, self._judge.shortest = self._frontier.calls, shortest
         for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
-            if calls is not None and (keyed := keyed_call(parsed.entry, self._form)):
-                calls[keyed[0]] = keyed[1]  # the last line of a message has its full usage
+            if calls is not None:  # the last line of a message has its full usage
+                calls |= dict(keyed_calls(parsed.entry, self._form))
             if parsed.ident is not None:
                 self._ids.add(parsed.ident)
                 self._restores.note_id(parsed.ident)

@@ -225,7 +225,7 @@ CREATE TABLE spending (
     PRIMARY KEY (path, model, priced)
 ) STRICT, WITHOUT ROWID;
 
--- The calls counted in `spending`; `id` is the key of a call (`keyed_call`).
+-- The calls counted in `spending`; `id` is the key of a call (`keyed_calls`).
 CREATE TABLE counted_calls (id INTEGER PRIMARY KEY) STRICT;
 
 -- Files as a scan last saw them.
