@@ -6,13 +6,14 @@ import time
 import pytest
 
 from brainsurgeon.config import RootTable, load
-from brainsurgeon.operations.init import homes, unused_homes
+from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.init import homes, linked, unused_homes
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs
-from brainsurgeon.store import open_to_read
+from brainsurgeon.store import open_store, open_to_read
 from building.claude import ClaudeConversation
 from building.world import dump
 
@@ -127,3 +128,32 @@ def test_codex_session_is_listed_by_its_working_directory_and_skipped(
     assert (session.format, session.state, session.size) == ("codex", "skipped", len(dump(META)))
     assert session.reason.startswith("Codex sessions are only read: a running Codex keeps its file")
     assert report(fresh, open_to_read(fresh.state_dir), time.time()).waiting == ()
+
+
+def test_sessions_behind_a_link_below_a_root_are_named_with_the_lines_that_add_them(
+    own_home, tmp_path
+):
+    """The first scan, status, sessions and doctor name the link, which no walk follows."""
+    root, real = own_home / ".claude" / "projects", tmp_path / "elsewhere"
+    root.mkdir(parents=True)
+    real.mkdir()
+    (root / "-w").symlink_to(real)
+    conversation = ClaudeConversation()
+    conversation.turn()
+    (real / "s.jsonl").write_bytes(conversation.bytes())
+    config = tmp_path / "config.toml"
+    config.write_text(f'[[roots]]\npath = "{root}"\n')
+    config_of = load(str(config))[0]
+
+    [home] = linked(config_of)
+    assert (home.path, home.note) == (str(real), f"behind the link {root}/-w")
+    assert str(real) in "\n".join(runs.homes([home]))
+    with open_store(config_of.state_dir) as store:
+        assert scan(config_of, store).homes == [home]
+        assert scan(config_of, store).homes == []  # once
+        assert home in status(config_of, store, time.time()).places.homes
+        [finding] = [one for one in doctor(config_of, store) if f"{root}/-w" in one.what]
+        assert str(real) in finding.advice
+    config.write_text(config.read_text() + home.config)
+    assert linked(load(str(config))[0]) == []
+    assert [row.session for row in listed(load(str(config))[0])] == ["claude-code:elsewhere/s"]

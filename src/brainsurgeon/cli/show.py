@@ -6,7 +6,6 @@ import select
 import sys
 import time
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -65,8 +64,10 @@ def sessions(
         listed = operations.sessions.sessions(
             settings, store, now, agent=agent, state=state, sort=sort.value
         )
-    text = partial(render.sessions.sessions, filtered=bool(agent or state))
-    options.print_answer({"sessions": listed}, text, listed, now)
+        linked = operations.init.linked(settings)
+    listing = render.sessions.sessions(listed, now, filtered=bool(agent or state))
+    text = "\n".join([listing, *render.runs.homes(linked)])
+    options.print_answer({"sessions": listed}, lambda: text)
 
 
 def _print_context(session: str, *, preview: bool) -> None:

@@ -65,7 +65,7 @@ class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
     interrupted: list[str] = field(default_factory=list)  # rewrites still open after this run
     databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
     stopped: bool = False
-    homes: list[UnusedHome] = field(default_factory=list)  # in a dry run before the first run
+    homes: list[UnusedHome] = field(default_factory=list)  # before the end of the first run
 
     @property
     def failed(self) -> bool:

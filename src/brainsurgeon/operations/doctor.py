@@ -25,7 +25,14 @@ from brainsurgeon.planning.matching import NO_RECORD, OTHER_AGENT, OTHER_ENTRY, 
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
-from brainsurgeon.sessions.discovery import LINK, AnyOpen, discover, moved_to_database, open_session
+from brainsurgeon.sessions.discovery import (
+    LINK,
+    AnyOpen,
+    discover,
+    links_below,
+    moved_to_database,
+    open_session,
+)
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
 from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
@@ -166,6 +173,9 @@ def _store(store: Store) -> Iterator[Finding]:
 
 
 def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
+    for link, real in links_below(settings.root_directories()):
+        advice = f"to include its sessions, add {real} to the roots"
+        yield Finding("warning", f"{link}: {LINK}", advice)
     doubts = {doubt.root: doubt.why for doubt in doubtful_roots(settings)}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)

@@ -35,6 +35,7 @@ from brainsurgeon.model.reports import (
     Step,
     UnusedHome,
 )
+from brainsurgeon.sessions.discovery import links_below
 from brainsurgeon.store.database import make_directory
 
 PLUGIN = servers.PLUGIN
@@ -352,7 +353,18 @@ def unused_homes(settings: Settings) -> list[UnusedHome]:
         named = [json.dumps(root, ensure_ascii=False) for root in (*kept, home.path)]
         config = "\n".join(f"[[roots]]\npath = {root}" for root in named)
         unused.append(UnusedHome(home.agent, home.path, home.note, config))
-    return unused
+    return [*unused, *linked(settings)]
+
+
+def linked(settings: Settings) -> list[UnusedHome]:
+    """Return the places behind symbolic links below the roots."""
+    return [
+        UnusedHome(
+            "An agent", real, f"behind the link {link}",
+            f"[[roots]]\npath = {json.dumps(real, ensure_ascii=False)}",
+        )
+        for link, real in links_below(settings.root_directories())
+    ]  # fmt: skip
 
 
 def read_record(directory: str) -> Record:

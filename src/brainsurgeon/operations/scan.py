@@ -74,15 +74,16 @@ def scan(
     """
     begun = time.monotonic()
     report = ScanReport(dry_run, settings.enabled)
-    if dry_run:
+    if not store.facts.get("last_run_at"):
         # These modules are slow to import.
-        from brainsurgeon.operations.init import unused_homes  # noqa: PLC0415
+        from brainsurgeon.operations.init import linked, unused_homes  # noqa: PLC0415
+
+        report.homes = unused_homes(settings) if dry_run else linked(settings)
+    if dry_run:
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
         report.databases = describe_databases(settings)
         report.interrupted = [rewrite.path for rewrite in store.interrupted_rewrites()]
-        if not store.facts.get("last_run_at"):
-            report.homes = unused_homes(settings)
     else:
         report.recovered = recover.recover(store)
     only = only or Chosen()

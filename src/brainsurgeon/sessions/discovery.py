@@ -95,6 +95,23 @@ def discover(
         yield from walk.directory(top, None, 0)
 
 
+def links_below(roots: Iterable[Root]) -> Iterator[tuple[str, str]]:
+    """Yield each link to a directory where sessions are expected, and the real path behind it.
+
+    No walk follows them. Nothing behind them is read; those that lead below a root are left out.
+    """
+    tops = [os.path.realpath(root.path) for root in roots]
+    for top in tops:
+        with suppress(OSError), os.scandir(top) as listing:
+            for item in sorted(listing, key=lambda item: item.name):
+                # OpenClaw's root contains agents, each with a directory `sessions`.
+                path = item.path if item.is_symlink() else os.path.join(item.path, "sessions")
+                real = os.path.realpath(path)
+                below = any(os.path.commonpath([real, other]) == other for other in tops)
+                if os.path.islink(path) and os.path.isdir(path) and not below:
+                    yield path, real
+
+
 def _noted(roots: Iterable[Root]) -> Sequence[Root]:
     listed = list(roots)
     own = os.path.join(home_paths.claude_code(), claude_code.PROJECTS)
