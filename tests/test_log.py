@@ -111,7 +111,7 @@ def test_log_of_a_restore_names_keys_and_sizes(world, session_with_two_values):
     answer = world.restore(ident)
 
     assert entries_named(logs_of(log.restored, answer), "restoration") == [
-        {"module": "restoration", "entry_id": ident, "session": "main/s",
+        {"module": "extraction", "entry_id": ident, "session": "main/s",
          "keys_restored": list(SIZES),
          "sizes_bytes": SIZES, "pending": False, "redacted": False, "log_level": "debug"}
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def test_log_of_a_scan_names_a_fulfilled_restore_request(
     logs = logs_of_scan(world, **settings)
 
     assert entries_named(logs, "restoration") == [
-        {"module": "restoration", "entry_id": ident, "session": "main/s",
+        {"module": "extraction", "entry_id": ident, "session": "main/s",
          "keys_restored": list(SIZES),
          "sizes_bytes": SIZES, "redacted": not keep_calls, "log_level": "debug"}
     ]  # fmt: skip

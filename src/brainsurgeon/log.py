@@ -116,7 +116,7 @@ def _entries(session: str, plan: Plan) -> None:
         restored[edit.entry_id][dotted(edit.path)] = edit.size
     redacted = any(removal.how == "redact" for removal in plan.removals)
     for entry_id, sizes in restored.items():
-        log.debug("restoration", module="restoration", entry_id=entry_id, session=session,
+        log.debug("restoration", module="extraction", entry_id=entry_id, session=session,
                   keys_restored=list(sizes), sizes_bytes=sizes, redacted=redacted)  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def reason(error: Exception) -> str:
 
 def restored(answer: RestoreAnswer) -> None:
     structlog.get_logger().debug(
-        "restoration", module="restoration", entry_id=answer.entry_id, session=answer.session,
+        "restoration", module="extraction", entry_id=answer.entry_id, session=answer.session,
         keys_restored=list(answer.sizes), sizes_bytes=answer.sizes, pending=answer.pending,
         redacted=answer.redaction is not None,
     )  # fmt: skip
