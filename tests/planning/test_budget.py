@@ -21,7 +21,8 @@ RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9
         ("anthropic/Claude-Sonnet-4-5", 0.65), ("gpt-4.1", 0.65), ("gpt-5-mini", 0.65),
         ("gpt-5.4-mini", 0.65), ("gemini-2.5-pro", 0.65),
         ("claude-haiku-4-5", 0.35), ("gemini-2.5-flash", 0.35), ("gemini-3-flash-preview", 0.35),
-        ("gpt-4o-mini", 0.35), ("gpt-5-nano", 0.35),
+        ("gpt-4o-mini", 0.35), ("gpt-5-nano", 0.35), ("gpt-4.1-nano", 0.35), ("o3-mini", 0.35),
+        ("openai/o4-mini-high", 0.35), ("o3-pro", 0.85), ("gpt-4.1-mini", 0.65),
         ("mock-1", 0.75), ("turbo3", 0.75), ("", 0.75), (None, 0.75),
     ],
 )  # fmt: skip

@@ -105,7 +105,9 @@ _NAMES: tuple[tuple[str, Tier], ...] = (
         "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
     )),
     *((name, "mid") for name in ("claude*sonnet", "gpt-4.1", "gpt-5*-mini", "gemini-2.5-pro")),
-    *((name, "small") for name in ("claude*haiku", "gemini*flash", "gpt-4o-mini", "gpt-5*-nano")),
+    *((name, "small") for name in (
+        "claude*haiku", "gemini*flash", "gpt-4o-mini", "gpt-*-nano", "/o?-mini",
+    )),
 )  # fmt: skip
 
 
