@@ -9,9 +9,10 @@ from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.snapshot import Snapshot
-from building.format_reading import WINDOW, open_lines
+from building.claude import ClaudeConversation
+from building.format_reading import WINDOW, entries, open_lines
 from building.turns import add_long_turn, branch_roles, conversation_of_turns
-from building.world import Conversation
+from building.world import Conversation, dump
 
 FORM = FORMATS["openclaw"]
 ON = ArchiveRules(enabled=True)
@@ -75,6 +76,43 @@ def test_turns_archived_together_name_the_number_of_turns(count, reason):
     (archive,) = result.archives
     assert (archive.turns, archive.calls, archive.failed) == (count, 5 * count, 0)
     assert len(archive.prompts) == count
+
+
+def test_newest_prompt_stays_in_the_request():
+    """The newest turn is archived alone, however long it is: its prompt stays a message."""
+    talk = Conversation()
+    plain = [(talk.user(f"question {number}"), talk.assistant()) for number in range(5)]
+    newest = add_long_turn(talk, "the newest question", calls=40)
+    result = planned(talk, Archiving(ON, most=50))
+
+    assert branch_roles(talk.bytes()).count("user") == 6
+    assert archived_turns(result) == [(plain[0][0], plain[4][1], 2), (*newest, 1)]
+
+
+@pytest.mark.parametrize("name", ["generic", "claude-code"])
+def test_newest_prompt_stays_where_messages_only_lose_their_values(name):
+    """Beyond `max_messages`, an older prompt of the same length is extracted."""
+    talk, form = ClaudeConversation() if name == "claude-code" else Conversation(), FORMATS[name]
+    for _ in range(2):
+        talk.user("a question, " * 60)
+        for number in range(10):
+            talk.call(call=f"call_{number}")
+            talk.result("x" * 50, call=f"call_{number}")
+        talk.assistant()
+    lines = talk.lines
+    if name == "generic":
+        lines = [{"type": "message", "__id": line["id"], **line["message"]} for line in lines[1:]]
+    data = b"".join(map(dump, lines))
+    prompts = [offset for offset, raw, _, _ in entries(data) if b"a question" in raw]
+    with open_lines(data) as read:
+        rules = Rules((), max_messages=5)
+        survey = form.survey(read, rules.kept_messages)
+        result = plan(Snapshot(read, form, survey, Records(), 0.0), rules)
+    taken = {prompt for prompt in prompts for one in result.removals
+             if prompt < one.start < prompt + 700}  # fmt: skip
+
+    assert len(prompts) == 2
+    assert taken == {prompts[0]}
 
 
 def test_turns_that_cannot_be_archived_may_lose_their_values():

@@ -58,7 +58,7 @@ class Generic(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
     name = "generic"
-    version = 6
+    version = 7
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         types = ("message", *KINDS)
@@ -76,9 +76,10 @@ class Generic(base.Format):
         positions: dict[int, int] = {}
         messages = 0
         judged: int | None = None
+        last_user: int | None = None
         open_turn: str | None = None
         for line in lines.backward():
-            if messages > kept_messages:
+            if messages > kept_messages and last_user is not None:
                 break
             entry = parse(line.raw) if line.raw else None
             if entry is None:
@@ -86,14 +87,23 @@ class Generic(base.Format):
                     open_turn, judged = "the last line is still being written", line.offset
                 continue
             kind = _kind(entry)
-            positions[line.offset] = messages if kind else max(messages - 1, 0)
-            messages += kind is not None
+            if messages <= kept_messages:
+                positions[line.offset] = messages if kind else max(messages - 1, 0)
+                messages += kind is not None
+            if kind == "user" and last_user is None and self._is_prompt(entry):
+                last_user = line.offset
             if kind and judged is None:
                 judged = line.offset
                 left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
                 open_turn = f"the last turn is open: {left}" if left else None
         cursor = None if judged is None else ""  # no branches or dead entries
-        return Survey(kept_messages, positions, open_turn, since=judged, cursor=cursor)
+        return Survey(
+            kept_messages, positions, open_turn, last_user, since=judged, cursor=cursor
+        )  # fmt: skip
+
+    def _is_prompt(self, entry: Entry) -> bool:
+        step = self.turn_step(entry)
+        return step is not None and step.role == "prompt"
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         for key in ("__id", "id"):

@@ -644,7 +644,10 @@ class _Archiver:
         alone = {turn: _messages_between([turn]) for turn in chosen}
         excess = self._total.messages - self._archiving.most - sum(alone.values())
         groups: list[list[Turn]] = []
-        for turns in self._adjacent(self._live) if self._archiving.most else ():
+        # The newest turn keeps its prompt: it is archived alone, if at all.
+        older, newest = self._live[:-1], self._live[-1:]
+        joinable = (*self._adjacent(older), *self._adjacent(newest))
+        for turns in joinable if self._archiving.most else ():
             enough = bisect_left(
                 range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )

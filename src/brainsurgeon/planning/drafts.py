@@ -105,6 +105,8 @@ class Judge:
         if not (parts or signatures):
             return []
         here = self.state(parsed, standing)
+        if self._rules.max_messages and parsed.offset == survey.last_user:
+            farthest = min(farthest, self._rules.max_messages - 1)  # the newest prompt stays
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
         going: Going = []
         judged = []
