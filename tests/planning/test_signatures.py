@@ -45,12 +45,13 @@ DEFER = Rules((), signed_thinking="defer")
         ("claude-opus-20250514", False),
         ("claude-mythos-5-1-20260901", True),
         ("claude-fable-latest", False),
-        ("gpt-6-sol", False),
+        *((f"gpt-{name}", True) for name in ("6.2-sol", "6.2-astra", "6-3", "7")),
+        *((f"gpt-{name}", False) for name in ("6-sol", "6.1-terra", "5.6-luna", "oss-120b")),
         ("", False),
     ],
 )  # fmt: skip
 def test_is_bound_by_family_and_version_of_the_model(model, bound):
-    """Claude 5.1 and later bind signatures; eight digits are a date."""
+    """Claude 5.1, GPT-6.2 and later bind signatures; eight digits are a date."""
     assert is_bound([model], ()) is bound
 
 

@@ -159,7 +159,7 @@ class ExtractionSettings(SettingsTable):
     signed_models: Names = key(
         (),
         "globs of models whose thinking becomes invalid if anything before it changes, in addition "
-        "to Claude 5.1 and later; `!` excludes a model",
+        "to Claude 5.1 and GPT-6.2 and later; `!` excludes a model",
     )
     when: Literal["pays", "cold", "always"] = key(
         "pays",

@@ -51,11 +51,19 @@ class Thoughts(Struct, frozen=True):
     unsound: Mapping[KeyPath, str] = field(default_factory=dict)
 
 
+class Reasoning(Struct, frozen=True):
+    """The reasoning of one message that its provider keeps encrypted."""
+
+    model: str
+    tokens: int
+
+
 class Format(ABC):
     """How an agent writes sessions."""
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
+    has_reasoning = False  # whether `reasoning` ever returns any
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
 
     @abstractmethod
@@ -103,6 +111,13 @@ class Format(ABC):
     @abstractmethod
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the id of the tool call that the value at `path` belongs to, if any."""
+
+    def reasoning(self, entry: Entry) -> Reasoning | None:  # noqa: ARG002
+        return None
+
+    def reasoning_dropped(self, entry: Entry) -> int:  # noqa: ARG002
+        """Return how many items the provider left out of a call, as something before changed."""
+        return 0
 
     def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
         """Return the signed thinking of the entry if later requests contain it, or None."""

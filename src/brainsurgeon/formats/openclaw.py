@@ -18,6 +18,7 @@ from brainsurgeon.formats.base import (
     DAMAGED,
     HOLLOW,
     Format,
+    Reasoning,
     ResultText,
     Thoughts,
     blocks_in,
@@ -231,6 +232,8 @@ EMPTIED = b'{"type":"thinking","thinking":"","thinkingSignature":""}'
 _FIELD_NAME = re.compile(r"[a-z][a-z_]{0,63}")
 # Name prefixes of APIs whose signatures cover nothing, or only one tool call.
 _UNVERIFIED = ("openai", "azure", "google", "mistral")
+# APIs whose signatures are encrypted reasoning.
+_ENCRYPTING = ("openai-responses", "openai-codex-responses", "azure-openai-responses")
 
 
 def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
@@ -275,6 +278,26 @@ def _thoughts(message: Entry) -> Thoughts | None:
     asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
     bound = any(covers_request(block.get("thinkingSignature")) for _, block in _blocks(message))
     return Thoughts(names, tuple(signed), EMPTIED, _only_signed(message), asked, bound, unsound)
+
+
+def _reasoning(message: Entry) -> Reasoning | None:
+    api = str_or_empty(message.get("api"))
+    if message.get("stopReason") in NOT_REPLAYED or api not in _ENCRYPTING:
+        return None
+    signed = any(_is_signed(block, message) for _, block in _blocks(message))
+    tokens = weight.counts(dict_or_empty(message.get("usage")), "reasoning")
+    return Reasoning(str_or_empty(message.get("model")), tokens) if signed and tokens else None
+
+
+def _dropped(message: Entry) -> int:
+    # pi records what the provider says about each item that it left out (`diagnostics`).
+    notes = (
+        note for _, diagnostic in blocks_in(message.get("diagnostics"))
+        for _, note in blocks_in(
+            dict_or_empty(diagnostic.get("details")).get("transformations"), "reasoning"
+        )
+    )  # fmt: skip
+    return sum(note.get("reason") == "prefix_mismatch" for note in notes)
 
 
 def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:
@@ -326,6 +349,7 @@ _DETAILS: KeyPath = ("message", "details")
 
 class OpenClaw(Format):
     name = "openclaw"
+    has_reasoning = True
     version = 7
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
@@ -429,6 +453,12 @@ class OpenClaw(Format):
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
         return _thoughts(entry["message"]) if _role(entry) == "assistant" else None
+
+    def reasoning(self, entry: Entry) -> Reasoning | None:
+        return _reasoning(entry["message"]) if _role(entry) == "assistant" else None
+
+    def reasoning_dropped(self, entry: Entry) -> int:
+        return _dropped(entry["message"]) if _role(entry) == "assistant" else 0
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         kind, role = entry.get("type"), _role(entry)

@@ -36,6 +36,11 @@ class Price(Struct, frozen=True):
     above: float = 1.0
     output_above: float = 1.0
 
+    @property
+    def redone(self) -> float:
+        """The price of a token that the model writes again; about 5 for most models."""
+        return self.output or 5.0
+
     def of_write(self, *, hour: bool) -> float:
         return self.write_hour if hour else self.write
 

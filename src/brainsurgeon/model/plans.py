@@ -151,6 +151,7 @@ class Plan(Struct, frozen=True):
     archives: tuple[PlannedArchive, ...] = ()
     turns: tuple[Verdict, ...] = ()
     load: int = 0  # tokens of the session's last prompt and its answer, 0 if unknown
+    reasoning_lost: int = 0  # tokens of reasoning that the provider drops behind the edits
 
     @property
     def gain(self) -> int:

@@ -218,6 +218,8 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
     tokens_cached: int = 0
     tokens_paid: int = 0
     dollars: float | None = 0.0  # None if a price is unknown
+    # Tokens of reasoning that the provider dropped behind extractions, once each.
+    reasoning_lost: int = 0
 
     def plus(self, other: Bill) -> Bill:
         known = self.dollars is not None and other.dollars is not None
@@ -225,6 +227,7 @@ class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
             self.tokens_sent + other.tokens_sent, self.tokens_cached + other.tokens_cached,
             self.tokens_paid + other.tokens_paid,
             (self.dollars or 0.0) + (other.dollars or 0.0) if known else None,
+            self.reasoning_lost + other.reasoning_lost,
         )  # fmt: skip
 
 
@@ -253,6 +256,8 @@ class SessionCosts(Struct, frozen=True):
     warm_until: float | None = None  # when the provider's cache expires; None without a cache
     subagents: int = 0
     stated: float | None = None  # the cost in dollars that the agent itself recorded
+    # Items of reasoning that the provider left out of the last call, as something before changed.
+    reasoning_dropped: int = 0
 
 
 class SessionEstimate(Struct, frozen=True):

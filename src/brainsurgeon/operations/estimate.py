@@ -66,8 +66,9 @@ def _replay(
         "cold": (rules, "cold", events), "always": (rules, "always", events),
     }  # fmt: skip
     limit = full.threshold * full.window
-    bills = {
-        name: bill(Replay(applied, when, price, quiet=quiet, full=limit).run(sent), price, dollars)
-        for name, (applied, when, sent) in policies.items()
-    }
+    bills = {}
+    for name, (applied, when, sent) in policies.items():
+        replay = Replay(applied, when, price, quiet=quiet, full=limit)
+        cost = bill(replay.run(sent), price, dollars)
+        bills[name] = replace(cost, reasoning_lost=replay.reasoning_lost)
     return SessionEstimate(session.title, session.path, len(calls), bills)

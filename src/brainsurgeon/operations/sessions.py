@@ -231,7 +231,7 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
     listed = all_sessions(settings, store)
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]
-    spending, warm_until, compactions, read = RecordedCalls(), None, 0, 0
+    spending, warm_until, compactions, read, dropped = RecordedCalls(), None, 0, 0, 0
     for session in (own, *started_by(own, others)):
         if (file := session.file) is None:
             continue
@@ -241,11 +241,12 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
             read += 1
             if session is own:
                 compactions = len(spending.compactions)
+                dropped = spending.reasoning_dropped or 0
                 warm_until = cache.read(
                     lines, form, form.survey(lines, 0), Plan(), Records(),
                     opened.fingerprint.mtime_ns / 1e9,
                 )[0].warm_until  # fmt: skip
     return SessionCosts(
         spending.costs(settings.price_rules()), tuple(spending.compactions[:compactions]),
-        warm_until, max(0, read - 1), spending.stated,
+        warm_until, max(0, read - 1), spending.stated, dropped,
     )  # fmt: skip

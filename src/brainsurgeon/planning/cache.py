@@ -29,6 +29,7 @@ class Break(Struct, frozen=True):
     # cache, so what follows it is not counted.
     rewritten: int = 0
     load: int = 0  # tokens of the next request without the plan; 0 if unknown
+    lost: int = 0  # tokens of reasoning that the provider would drop (see `reasoning`)
 
 
 class Cache(Struct, frozen=True):
@@ -144,4 +145,4 @@ def _pays(cache: Cache, change: Break, price: Price) -> bool:
     calls = cache.calls * min(1.0, price.read / USUAL_READ)
     saved = price.read * calls * (before * change.saved + (before - after) * left)
     cost = after * change.rewritten * (price.of_write(hour=cache.hour) - price.read)
-    return saved > cost
+    return saved > cost + change.lost * price.redone

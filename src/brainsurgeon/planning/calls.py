@@ -34,6 +34,8 @@ class RecordedCalls:
         self._turns = Counter[str | None]()
         self.compactions: list[Compaction] = []
         self.stated: float | None = None
+        # Items of reasoning that the provider left out of the newest call of the first session.
+        self.reasoning_dropped: int | None = None
 
     def read(self, lines: Lines, form: Format) -> None:
         """Add a session, newest lines first: only the last line of a message has full usage."""
@@ -46,6 +48,8 @@ class RecordedCalls:
                     continue
                 self._seen.update({call.ident} - {None})
                 self._calls.append(call)
+                if self.reasoning_dropped is None:
+                    self.reasoning_dropped = form.reasoning_dropped(parsed.entry)
                 models.add(call.model)
                 if compactions and not (compactions[-1].tokens or call.aside):
                     compactions[-1] = replace(compactions[-1], tokens=call.tokens + call.output)
@@ -148,11 +152,16 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
             yield Compaction(parse_time(parsed.entry.get("timestamp")))
 
 
-def load_of(lines: Lines, form: Format, survey: Survey) -> int:
+def last_call(lines: Lines, form: Format, survey: Survey) -> ModelCall | None:
     live = (line for line in lines.backward() if survey.dead(line.offset) is None)
     calls = newest_calls(live, form)
     last = next((one for one in calls if isinstance(one, Compaction) or not one.aside), None)
-    return last.tokens + last.output if isinstance(last, ModelCall) else 0
+    return last if isinstance(last, ModelCall) else None
+
+
+def load_of(lines: Lines, form: Format, survey: Survey) -> int:
+    last = last_call(lines, form, survey)
+    return last.tokens + last.output if last else 0
 
 
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Compaction], price: Price) -> Savings:

@@ -31,6 +31,7 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
+from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
@@ -63,11 +64,18 @@ class Value(Struct, frozen=True):
     fresh: bool = False  # not extracted before the next prompt
 
 
-Event = Fixed | Prompted | Compaction | Value | ModelCall
+class Thought(Struct, frozen=True):
+    """The reasoning of an answer that the provider drops if anything before it changes."""
+
+    tokens: int
+    before: int = 0  # tokens of the prompt before it
+
+
+Event = Fixed | Prompted | Compaction | Value | Thought | ModelCall
 
 
 def history(
-    lines: Lines, form: Format, survey: Survey, records: Records, rules: ValueRules
+    lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
 ) -> list[Event]:
     events: list[Event] = []
     matcher = Matcher(form, survey, records)
@@ -96,6 +104,9 @@ def history(
                 sent += sum(value.tokens for _, value in values if value.taken_at is not None)
                 growths.append(_Growth(call.tokens - last.tokens, sent, values))
             events.append(call)
+            reasoning = form.reasoning(entry)
+            if reasoning and is_bound([reasoning.model], rules.signed_models):
+                events.append(Thought(reasoning.tokens, call.tokens))
             last, sent, since = call, 0, len(events)
         sent += form.sent(entry, survey).tokens(records.rate)
         events += (
@@ -209,6 +220,8 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
             event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
             if event.taken_at is not None:
                 heappush(standing, (event.taken_at, number, event))
+        elif isinstance(event, Thought):
+            event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
         elif isinstance(event, ModelCall):
             taken = []
             while standing and _was_gone(standing[0][-1], event):
@@ -257,6 +270,8 @@ class Replay:
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
+        self._reasoning: list[Thought] = []
+        self.reasoning_lost = 0  # tokens
         self._writes = False  # the provider counts written tokens
 
     def run(self, events: Iterable[Event]) -> Sequence[ModelCall]:
@@ -266,7 +281,10 @@ class Replay:
                     self._fixed = event.tokens
                 case Compaction():
                     self._recent, self._due, self._gone = [], _Ordered(), _Ordered()
+                    self._reasoning = []
                     self._usage.forget()
+                case Thought():
+                    self._reasoning.append(event)
                 case Value():
                     self._recent.append(event)
                 case Prompted():
@@ -281,6 +299,7 @@ class Replay:
             call = replace(call, output=self._last.output if self._last else 0)
         else:  # a compaction or a step back has removed the values behind the prompt's end
             self._recent = [value for value in self._recent if value.before < call.tokens]
+            self._reasoning = [one for one in self._reasoning if one.before < call.tokens]
             self._due.cut(call.tokens)
             self._gone.cut(call.tokens)
         cached = self._read(call, call.cached - self._gone.in_front(call.cached))
@@ -333,13 +352,16 @@ class Replay:
             return
         first = self._due.values[0].before
         before = first - self._gone.in_front(first)
+        kept = [one for one in self._reasoning if one.before <= first]
+        lost = sum(one.tokens for one in self._reasoning) - sum(one.tokens for one in kept)
         at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
         front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
         front = front if last.written else before
-        change = cache.Break(saved, max(0, load - front - saved), load)
+        change = cache.Break(saved, max(0, load - front - saved), load, lost)
         full = when == "pays" and load > self._full
         if not full and cache.due(when, state, change, self._price, now) is not None:
             return
+        self._reasoning, self.reasoning_lost = kept, self.reasoning_lost + lost
         self._gone.add(self._due.values)
         self._due = _Ordered()
         del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]

@@ -34,18 +34,22 @@ BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made while earlier values were different"
 STALE = "its signature does not match the entries before it"
 UNFIT = "its signature would not match the entries before it"
+_GPT = re.compile(r"(?<![a-z])gpt-([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 
 
 def is_bound(models: Iterable[str], globs: Iterable[str], *, by_form: bool = False) -> bool:
     """Check whether a model signs thinking together with the request before it.
 
-    Claude 5.1 and later do, and any model whose signatures have this form. `models` are all names
-    of the model. The last glob that matches any name decides; a leading `!` means no.
+    Claude 5.1 and GPT-6.2 and later do, and any model whose signatures have this form. `models` are
+    all names of the model. The last glob that matches any name decides; a leading `!` means no.
     """
     names = [name.lower() for name in models]
-    versions = filter(None, map(_CLAUDE.search, names))
-    bound = by_form or any((int(match[1]), int(match[2] or 0)) >= (5, 1) for match in versions)
+    bound = by_form or any(
+        (int(match[1]), int(match[2] or 0)) >= first
+        for name in names for pattern, first in ((_CLAUDE, (5, 1)), (_GPT, (6, 2)))
+        if (match := pattern.search(name))
+    )  # fmt: skip
     for glob in globs:
         pattern = glob.removeprefix("!").lower()
         if any(fnmatchcase(name, pattern) for name in names):

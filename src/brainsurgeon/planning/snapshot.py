@@ -43,7 +43,7 @@ class Snapshot(Struct, frozen=True):
 
 
 # Increase this whenever the planner or this module decides differently about the same bytes.
-VERSION = 4
+VERSION = 5
 # A survey for which every entry is old and before the last prompt.
 LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 

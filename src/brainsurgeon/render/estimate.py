@@ -56,14 +56,19 @@ def estimate(found: Estimate) -> str:
 
 def bills(found: Estimate) -> list[tuple[str, ...]]:
     raw = found.policies["raw"]
-    rows = [("policy", "tokens sent", "from cache", "tokens paid", "of raw", "dollars")]
-    rows += [
+    lossy = any(bill.reasoning_lost for bill in found.policies.values())
+    rows = [
+        ("policy", "tokens sent", "from cache", "tokens paid", "of raw",
+         *(("dollars",) if raw.dollars is not None else ()),
+         *(("reasoning lost",) if lossy else ()))
+    ]  # fmt: skip
+    return rows + [
         (name, f"{bill.tokens_sent:,}", _share(bill.tokens_cached, bill.tokens_sent),
          f"{bill.tokens_paid:,}", _share(bill.tokens_paid, raw.tokens_paid),
-         f"{bill.dollars or 0.0:,.2f}")
+         *((f"{bill.dollars or 0.0:,.2f}",) if raw.dollars is not None else ()),
+         *((f"{bill.reasoning_lost:,}",) if lossy else ()))
         for name, bill in found.policies.items()
     ]  # fmt: skip
-    return [row if raw.dollars is not None else row[:-1] for row in rows]
 
 
 def in_one_line(found: Estimate) -> str:
@@ -146,6 +151,7 @@ def costs_json(costs: SessionCosts) -> dict[str, Any]:
         | {"subagents_read": costs.subagents, "stated_dollars": costs.stated},
         "compactions": costs.compactions,
         "cache_warm_until": costs.warm_until,
+        "reasoning_dropped": costs.reasoning_dropped,
     }
 
 
@@ -161,6 +167,11 @@ def costs(costs: SessionCosts, now: float) -> list[str]:
     if (until := costs.warm_until) is not None:
         state = f"warm until {local(until)}" if until > now else f"cold since {local(until)}"
         lines.append(f"cache      {state}")
+    if costs.reasoning_dropped:
+        items = counted(costs.reasoning_dropped, "item")
+        lines.append(
+            f"reasoning  {items} dropped by the provider in the last call: prefix_mismatch"
+        )
     if costs.compactions:
         last = costs.compactions[0]
         at = f", last {local(last.at)}" if last.at is not None else ""

@@ -294,6 +294,13 @@ def _unsent(plan: Plan) -> dict[str, int]:
     return {"values": values, "chars": sum(amount.chars for amount in plan.unsent)}
 
 
+def _reasoning(plan: Plan) -> list[str]:
+    if not plan.reasoning_lost:
+        return []
+    tokens = f"{plan.reasoning_lost:,} tokens"
+    return [f"reasoning  {tokens} behind the first value to extract: the provider drops them"]
+
+
 def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "session": context.session, "path": context.path, "format": context.format,
@@ -303,6 +310,7 @@ def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> d
         "would_extract": removals_json(context.plan.extracted),
         "gain_bytes": context.plan.gain, "pays": context.pays, "deferred": context.plan.deferred,
         "never_sent": _unsent(context.plan),
+        "reasoning_lost": context.plan.reasoning_lost,
         "fullness": fullness_json(context.full),
         "would_keep": context.plan.kept,
         "turns": [verdict_json(turn) for turn in context.plan.turns],
@@ -347,6 +355,7 @@ def context(
         f"{safe(context.session)}  {context.format}, {bytes_(context.size)}, {context.state}",
         *([fullness(context.full)] if context.full else []),
         *costs,
+        *_reasoning(context.plan),
         "",
         *_filling(context.filling),
         "",

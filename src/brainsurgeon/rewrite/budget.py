@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.catalog import LONG_LIFE, price_of
-from brainsurgeon.model.plans import Outcome, Plan, Result
+from brainsurgeon.model.plans import Outcome, Plan, Removal, Result
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
 from brainsurgeon.model.text import counted, iso
@@ -29,7 +29,7 @@ from brainsurgeon.model.turns import (
     Fullness,
     Refusal,
 )
-from brainsurgeon.planning import budget, cache
+from brainsurgeon.planning import budget, cache, reasoning
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import load_of
@@ -284,26 +284,53 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     plan = replace(plan, load=load_of(session.lines, session.format, examined.survey))
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
-    cold = rules.when == "always" or examined.silent >= LONG_LIFE
-    if planner.hurries or cold or not (enough and plan.load):  # cache.read is slow
+    if planner.hurries or not (enough and plan.load):
         return fitting
-    state, change = cache.read(
-        session.lines, session.format, examined.survey, plan, planner.records, now - examined.silent
-    )
+    survey, records, lines = examined.survey, planner.records, session.lines
+    risk = reasoning.at_risk(lines, session.format, survey, plan, records, rules.signed_models)
+    lost = reasoning.lost(risk, plan.optional[0].start)
+    fitting = replace(fitting, plan=replace(plan, reasoning_lost=lost))
+    cold = rules.when == "always" or examined.silent >= LONG_LIFE
+    if cold and not (risk and rules.when == "pays"):  # cache.read is slow
+        return fitting
+    state, change = cache.read(lines, session.format, survey, plan, records, now - examined.silent)
+    change = replace(change, lost=lost)
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
-    if until is None or (
-        rules.when == "pays" and is_too_full(settings, session, state.model, plan.load)
-    ):
+    if rules.when == "pays" and is_too_full(settings, session, state.model, plan.load):
         return fitting
-    why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
-    rules = replace(rules, waits=why)
-    waiting = planner.plan(budget.archiving_at((), archiving_of(planner)), rules)
-    due_at = until if waiting.due_at is None else min(until, waiting.due_at)
+    if until is not None:
+        why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
+        return _waiting(planner, fitting, why, until)
+    chosen: Sequence[Removal] = plan.optional
+    if risk and rules.when == "pays" and not (state.warm_until and state.warm_until > now):
+        chosen = reasoning.worthwhile(plan.optional, risk, state, price)
+    spared = plan.optional[: len(plan.optional) - len(chosen)]
+    if not spared:
+        return fitting
+    if not chosen or any(one.how == "archive" for one in spared):
+        return _waiting(planner, fitting, "the reasoning behind its values is worth more")
+    rules = replace(rules, spared=frozenset((one.entry_id, one.path) for one in spared))
+    plan = replace(
+        planner.plan(archiving_of(planner), rules), load=plan.load,
+        reasoning_lost=reasoning.lost(risk, chosen[0].start),
+    )  # fmt: skip
+    return replace(fitting, plan=plan, rules=rules)
+
+
+def _waiting(planner: Planner, fitting: Fitting, why: str, until: float = math.inf) -> Fitting:
+    """Plan what does not wait. `until` is when the rest is due, if that is known."""
+    rules, before = replace(fitting.rules, waits=why), fitting.before
+    plan = planner.plan(budget.archiving_at((), archiving_of(planner)), rules)
+    due_at = min(until, math.inf if plan.due_at is None else plan.due_at)
     return replace(
-        fitting, plan=replace(waiting, due_at=due_at, load=plan.load), rules=rules,
+        fitting, rules=rules,
+        plan=replace(
+            plan, due_at=None if due_at == math.inf else due_at, load=fitting.plan.load,
+            reasoning_lost=fitting.plan.reasoning_lost,
+        ),
         after=before and replace(
-            before, load=max(0, before.load - waiting.tokens), waits=fitting.fits
+            before, load=max(0, before.load - plan.tokens), waits=fitting.fits
         ),
     )  # fmt: skip
 
