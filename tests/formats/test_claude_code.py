@@ -169,6 +169,22 @@ def test_cycle_of_parents_ends_where_claude_code_ends(conversation, size, second
     assert places(conversation.bytes())[cycle[-1]] == 0
 
 
+def test_ids_of_lines_outside_of_the_chain_break_no_chain(conversation):
+    """Hook contexts with one id for all, and snapshots with ids of messages, leave it whole.
+
+    After anthropics/claude-code issues 22178, 22245 and 36583.
+    """
+    for number in range(4):
+        conversation.turn()
+        hook = conversation.entry("saved_hook_context", content=[f"hook context {number}"])
+        conversation.lines[-1]["uuid"] = conversation.last = conversation.lines[0]["uuid"][::-1]
+        conversation.note("file-history-snapshot", messageId=conversation.lines[1]["uuid"],
+                          snapshot={"messageId": hook, "trackedFileBackups": {}})  # fmt: skip
+    conversation.user()
+
+    assert dead(conversation.bytes()) == {}
+
+
 def test_line_after_a_byte_order_mark_is_in_the_chain(conversation):
     """Claude Code removes a byte order mark, so the first line may be the last prompt."""
     conversation.turn()
