@@ -70,7 +70,7 @@ class Branch:
 
     A `leaf` entry that names an entry which is not before it (a repair may have dropped the line)
     moves nothing: a branch continues with its parent. `void` are the ids of such entries. While
-    `unproven`, the walk has relied on `leaf` entries whose targets it has not met yet.
+    `unproven`, the walk has passed `leaf` entries that name an entry which it has not met yet.
     """
 
     def __init__(self, void: frozenset[str] = frozenset()) -> None:
@@ -102,16 +102,18 @@ class Branch:
         if kind == "session" or not _is_node(entry):
             return False
         self._unmet.discard(entry["id"])
+        is_void = kind == "leaf" and entry["id"] in self._void
+        if kind == "leaf" and not is_void:
+            self._unmet |= _named_by(entry)
         if self.ended:
             return False
-        if kind == "leaf" and entry["id"] in self._void:
+        if is_void:
             if entry["id"] == self._next:
                 self._look_for(entry["parentId"])
             return False
         behind, self._child_moved_leaf = self._child_moved_leaf, False
         matches = self._leaf or entry["id"] == self._next
         if kind == "leaf":
-            self._unmet |= _named_by(entry)
             target = entry["targetId"]
             if matches or (behind and self._next == entry.get("appendParentId", target)):
                 self._look_for(target)
