@@ -233,7 +233,7 @@ UNUSABLE = ["", "{", "[]", "null", "1", '{"a": NaN}',
 
 
 @pytest.mark.parametrize("text", UNUSABLE)
-def test_unusable_registry_means_the_agent_may_be_at_work_for_a_while(directory, text):
+def test_unusable_registry_may_hide_a_run_for_a_while(directory, text):
     """After `abandoned_after` without a change, only the lock and the last turn count."""
     path = directory.path / "sessions.json"
     path.write_text(text)
