@@ -745,9 +745,10 @@ def test_deleted_session_drops_out_of_the_loads(world, clock):
 
 
 def test_codex_session_has_the_recorded_window(world, clock):
-    """A Codex session's window is the recorded one, and its calibration is the default."""
+    """A Codex session's window and load are recorded, and its calibration is the default."""
     count = {"type": "token_count", "info": {
-        "last_token_usage": {"input_tokens": 7}, "model_context_window": 258_400,
+        "last_token_usage": {"input_tokens": 7, "total_tokens": 115_058},
+        "model_context_window": 258_400,
     }}  # fmt: skip
     lines = [CODEX, {"type": "event_msg", "payload": count}]
     world.put("rollout-x.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
@@ -755,6 +756,7 @@ def test_codex_session_has_the_recorded_window(world, clock):
 
     assert session.format == "codex"
     assert (session.full.window, session.full.recorded) == (258_400, True)
+    assert session.full.load == 115_058
     assert session.full.calibration == Calibration(0.33, 0.0, 1, "default", 1.0)
 
 

@@ -206,6 +206,41 @@ def test_call_before_an_extraction_includes_the_value():
     assert load.sent.chars == len(placeholder) + 4
 
 
+def test_codex_load_is_what_the_file_records():
+    """The load is the newest total, and what was added since; a compaction has a new total."""
+    item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731
+    message = lambda role, size: item(  # noqa: E731
+        type="message", role=role, content=[{"type": "text", "text": "x" * size}]
+    )
+    output = item(type="function_call_output", output="o" * 300)
+    call = item(type="function_call", name="shell", arguments="{}")
+    count = lambda total, sent=0: {"type": "event_msg", "payload": {  # noqa: E731
+        "type": "token_count", "info": {
+            "last_token_usage": {"input_tokens": sent, "total_tokens": total},
+        }}}  # fmt: skip
+    kept = message("user", 600)["payload"]
+    compacted = {"type": "compacted", "payload": {"replacement_history": [kept]}}
+    start = [message("user", 50), call, output, count(115_058, 115_038)]
+    cases = {
+        "answered": ([*start, message("assistant", 9), count(115_400, 115_380)], 115_400),
+        "a result was added": (start, 115_058 + 99),
+        "a prompt was added": (
+            [*start, message("assistant", 9), count(115_400, 115_380), message("user", 600)],
+            115_400 + 198,
+        ),
+        "compacted": ([*start, compacted, count(6_231)], 6_231),
+        "compacted just now": ([*start, compacted], 198),
+        "nothing recorded": ([message("user", 600)], 198),
+    }
+    loads = {}
+    for name, (lines, _) in cases.items():
+        with open_lines(b"".join(map(dump, lines))) as file_lines:
+            measured = measure_codex(file_lines)
+        loads[name] = measured.load(calibrate((), ()))
+
+    assert loads == {name: load for name, (_, load) in cases.items()}
+
+
 def test_measure_codex_uses_its_token_counts():
     """A call of Codex is its token count, which follows the reply; a repeated count is none."""
     item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731

@@ -51,6 +51,19 @@ class Codex:
         usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
         return weight.recorded(entry, usage, None, json.dumps(ident))
 
+    def load(self, entry: Entry) -> int | None:
+        """Return the tokens of the context, as Codex counts them after each call and compaction."""
+        info = dict_or_empty(dict_or_empty(entry.get("payload")).get("info"))
+        usage = dict_or_empty(info.get("last_token_usage"))
+        total = weight.counts(usage, "total_tokens")
+        return total or weight.counts(usage, "input_tokens", "output_tokens") or None
+
+    def is_written_by_model(self, entry: Entry) -> bool:
+        item = dict_or_empty(entry.get("payload"))
+        if entry.get("type") != "response_item" or item.get("type") == "message":
+            return item.get("role") == "assistant"
+        return not str_or_empty(item.get("type")).endswith("_output")
+
     def starts_context(self, entry: Entry) -> bool:
         return entry.get("type") == "compacted"
 

@@ -150,16 +150,34 @@ def largest_blocks(
     return [(ident, path) for _, ident, path in sorted(found, key=lambda one: -one[0])]
 
 
-def measure_codex(lines: Lines) -> Measure:
+class CodexMeasure(Measure):
+    recorded: int | None = None  # the tokens of the context, as the session records them
+    added = Sent()  # what the next request also contains
+
+    def load(self, calibration: Calibration) -> int:
+        if self.recorded is None:
+            return calibration.tokens(self.sent)
+        return self.recorded + self.added.tokens(calibration.rate)
+
+
+def measure_codex(lines: Lines) -> CodexMeasure:
     """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
     form = Codex()
-    measured = Measure(form)
+    measured = CodexMeasure(form)
     for line in lines:
         if line.raw and (entry := parse(line.raw)) is not None:
+            sent = form.sent(entry)
             if form.starts_context(entry):
                 measured.begin_anew()
-            measured.look(entry, form.sent(entry), (), counts=False)
+                measured.recorded = None
+                measured.added = Sent()
+            elif form.is_written_by_model(entry):
+                measured.added = Sent()
+            else:
+                measured.added += sent
+            measured.look(entry, sent, (), counts=False)
             measured.window = form.window(entry) or measured.window
+            measured.recorded = form.load(entry) or measured.recorded
     return measured
 
 
