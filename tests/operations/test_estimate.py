@@ -9,7 +9,7 @@ from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.render import estimate as render
 from building import cached_conversation
 from building.cached_conversation import CachedConversation
-from building.world import SAMPLES, file_states
+from building.world import SAMPLES, copy_tree, file_states
 
 
 def estimate_policies(world, *names, **keys):
@@ -113,3 +113,21 @@ def test_estimate_of_real_sessions_shows_no_dearer_policy(world, agent):
         raw = session.policies["raw"].tokens_paid
         assert session.policies["cold"].tokens_paid <= raw, session.session
         assert session.policies["configured"].tokens_paid <= 1.01 * raw, session.session
+
+
+@pytest.mark.parametrize("sample", ["pi/large-session.derived-v3.jsonl", "claude-code", "openclaw"])
+@pytest.mark.parametrize("profile", [None, "lean"])
+def test_estimate_is_the_same_before_and_after_a_scan(world, sample, profile):
+    """Extracted values count with their sizes, even if no request contained them any more."""
+    source = SAMPLES / sample
+    if source.is_file():
+        world.copy(*sample.split("/"), name="s.jsonl")
+    else:
+        copy_tree(source, world.root)
+    keys = {"profile": profile} if profile else {}
+    before = estimate(world.settings(**keys), world.store, (), world.clock())
+    assert world.scan(when="always", **keys).values_extracted > 0
+    after = estimate(world.settings(**keys), world.store, (), world.clock())
+
+    assert before.sessions
+    assert after == before

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.lookup.entries import decode, json_text
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.catalog import price_of
+from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.calls import dollars_of
@@ -52,9 +55,12 @@ def _replay(
         rules = examined.settings.decision_rules()
         lean = examined.settings.under("lean").decision_rules()
         recorded, recorded_lean = (
-            history(examined.session.lines, examined.format, examined.survey, calibrated, applied)
+            history(
+                examined.session.lines, examined.format, examined.survey, calibrated, applied,
+                partial(_original, store),
+            )
             for applied in (rules, lean)
-        )
+        )  # fmt: skip
     calls = [event for event in recorded if isinstance(event, ModelCall)]
     if not any(call.at for call in calls):
         return None
@@ -72,3 +78,8 @@ def _replay(
         cost = bill(replay.run(sent), price, dollars)
         bills[name] = replace(cost, reasoning_lost=replay.reasoning_lost)
     return SessionEstimate(session.title, session.path, len(calls), bills)
+
+
+def _original(store: Store, value: Extraction) -> Any:
+    text = json_text(store, value)
+    return None if text is None else decode(text)

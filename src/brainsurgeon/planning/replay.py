@@ -6,13 +6,16 @@ provider counts written tokens, it caches only whole prompts: the call reads the
 ends before the change. Answers are the same under each policy.
 """
 
+import json
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from heapq import heappop, heappush
 from itertools import accumulate, islice
 from operator import attrgetter
 from statistics import linear_regression
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,8 +23,16 @@ from msgspec.structs import replace
 from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.catalog import Price
-from brainsurgeon.model.entries import OLD, Lines, placeholder_named, placeholder_token, value_at
-from brainsurgeon.model.records import Records
+from brainsurgeon.model.entries import (
+    OLD,
+    KeyPath,
+    Line,
+    Lines,
+    placeholder_named,
+    placeholder_token,
+    value_at,
+)
+from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Rules, ValueRules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
@@ -74,11 +85,56 @@ class Thought(Struct, frozen=True):
 Event = Fixed | Prompted | Compaction | Value | Thought | ModelCall
 
 
+class _Originals:
+    """The lines of a session with the originals of its extracted values, archives excepted."""
+
+    def __init__(
+        self, lines: Lines, form: Format, matcher: Matcher, original: Callable[[Extraction], Any]
+    ) -> None:
+        self._lines, self._form, self._matcher, self._original = lines, form, matcher, original
+        self.taken: dict[KeyPath, Extraction] = {}  # values of the last line that was yielded
+
+    def __iter__(self) -> Iterator[Line]:
+        return map(self._restored, self._lines)
+
+    def backward(self) -> Iterator[Line]:
+        return map(self._restored, self._lines.backward())
+
+    def _restored(self, line: Line) -> Line:
+        self.taken = {}
+        for parsed in parsed_lines([line], self._form):
+            entry = parsed.entry
+            for value in self._matcher.standing(parsed):
+                whole = value.archive_id is not None or value.is_redacted
+                if not whole and (original := self._original(value)) is not None:
+                    entry = _with_value(entry, value.path, original)
+                    self.taken[value.path] = value
+            if self.taken:
+                return replace(line, raw=json.dumps(entry).encode())
+        return line
+
+
+def _with_value(value: Any, path: KeyPath, new: Any) -> Any:
+    changed = copy(value)
+    changed[path[0]] = _with_value(value[path[0]], path[1:], new) if path[1:] else new
+    return changed
+
+
+def _nothing(_: Extraction) -> None:
+    return None
+
+
 def history(
-    lines: Lines, form: Format, survey: Survey, records: Records, rules: Rules
-) -> list[Event]:
+    read: Lines, form: Format, survey: Survey, records: Records, rules: Rules,
+    original: Callable[[Extraction], Any] = _nothing,
+) -> list[Event]:  # fmt: skip
+    """Return the events of a session. Extracted values have `taken_at`.
+
+    `original` returns an extracted value, or None if it is lost. Then its recorded size is used.
+    """
     events: list[Event] = []
     matcher = Matcher(form, survey, records)
+    lines = _Originals(read, form, matcher, original)
     messages, met = 0, set[str | None]()
     newer = _superseded(lines, form, survey) if rules.superseded else {}
     growths: list[_Growth] = []
@@ -93,27 +149,34 @@ def history(
         if call is not None and call.aside and call.tokens:
             events.append(call)  # the same prompt again
         elif call is not None and call.tokens and (call.ident is None or call.ident not in met):
+            values = [
+                (number, event) for number, event in enumerate(events[since:], since)
+                if isinstance(event, Value)
+            ]  # fmt: skip
+            sent -= sum(value.tokens for _, value in values if _was_gone(value, call))
             if not met:
                 events.append(Fixed(max(0, call.tokens - sent)))
             met.add(call.ident)
             if last is not None and call.tokens > last.tokens:
-                values = [
-                    (number, event) for number, event in enumerate(events[since:], since)
-                    if isinstance(event, Value) and not _was_gone(event, call)
-                ]  # fmt: skip
-                sent += sum(value.tokens for _, value in values if value.taken_at is not None)
-                growths.append(_Growth(call.tokens - last.tokens, sent, values))
+                sizes = [(number, value) for number, value in values if not _was_gone(value, call)]
+                growths.append(_Growth(call.tokens - last.tokens, sent, sizes))
             events.append(call)
             reasoning = form.reasoning(entry)
             if reasoning and is_bound([reasoning.model], rules.signed_models):
                 events.append(Thought(reasoning.tokens, call.tokens))
             last, sent, since = call, 0, len(events)
         sent += form.sent(entry, survey).tokens(records.rate)
+        taken, lost = lines.taken, matcher.standing(parsed)
+        sent += sum(value.tokens for value in lost)
+        found = dict(_values(parsed, form, survey, rules, newer, records.rate, messages))
+        events += (
+            replace(value, taken_at=taken[path].extracted_at) if path in taken else value
+            for path, value in found.items()
+        )
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
-            for value in matcher.standing(parsed) if value.tokens
+            for value in (*taken.values(), *lost) if value.tokens and value.path not in found
         )  # fmt: skip
-        events += _values(parsed, form, survey, rules, newer, records.rate, messages)
         messages += form.is_message(entry)
     _measure(events, growths)
     return events
@@ -158,7 +221,7 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 def _values(
     parsed: ParsedLine, form: Format, survey: Survey, rules: ValueRules,
     newer: Mapping[Values, int], rate: float, number: int,
-) -> Iterator[Value]:  # fmt: skip
+) -> Iterator[tuple[KeyPath, Value]]:  # fmt: skip
     for part in form.parts(parsed.entry, LONG_AGO, parsed.offset):
         values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
         by = newer.get(values)
@@ -173,7 +236,7 @@ def _values(
                 if by is not None:
                     soon = max(by - number, min(keep, LAST))
                     keep = min(keep, soon) if rule else soon
-                yield Value(number, keep, tokens, fresh=part.kind == "thinking")
+                yield part.path, Value(number, keep, tokens, fresh=part.kind == "thinking")
 
 
 class _Ordered:
