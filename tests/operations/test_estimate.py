@@ -131,3 +131,23 @@ def test_estimate_is_the_same_before_and_after_a_scan(world, sample, profile):
 
     assert before.sessions
     assert after == before
+
+
+def test_values_before_a_compaction_count_after_a_scan(world, clock):
+    """They were sent until the compaction, and have no recorded size: no request has them now."""
+    talk = CachedConversation(clock.now - 9_000)
+    for number in range(12):
+        talk.turn("x" * 9_000, call=f"call_{number}")
+        talk.at += 600
+    kept = talk.user("go on")
+    talk.entry("compaction", summary="so it was", firstKeptEntryId=kept, tokensBefore=9)
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    before = estimate(world.settings(), world.store, (), world.clock())
+    world.scan(when="always")
+    after = estimate(world.settings(), world.store, (), world.clock())
+    raw, configured = (before.policies[name].tokens_sent for name in ("raw", "configured"))
+
+    assert configured < 0.9 * raw
+    assert {value.tokens for value in world.store.extractions.contained_in(1)} == {0}
+    assert after == before

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, Literal, Protocol, get_args
 
 import orjson
@@ -105,6 +106,13 @@ def value_at(entry: Entry, path: KeyPath) -> Any:
         except (KeyError, IndexError, TypeError):
             return None
     return value
+
+
+def with_value(value: Any, path: KeyPath, new: Any) -> Any:
+    """Return a copy of an entry with another value at a path."""
+    changed = copy(value)
+    changed[path[0]] = with_value(value[path[0]], path[1:], new) if path[1:] else new
+    return changed
 
 
 PLACEHOLDER_PREFIX = PREFIX.encode()

@@ -50,14 +50,15 @@ def _replay(
     if session.file is None:
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:
-        _, full = weigh(Planner(examined, examined.records))
+        original = partial(_original, store)
+        _, full = weigh(Planner(examined, examined.records), original)
         calibrated = replace(examined.records, rate=full.calibration.rate)
         rules = examined.settings.decision_rules()
         lean = examined.settings.under("lean").decision_rules()
         recorded, recorded_lean = (
             history(
                 examined.session.lines, examined.format, examined.survey, calibrated, applied,
-                partial(_original, store),
+                original,
             )
             for applied in (rules, lean)
         )  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from brainsurgeon.formats.base import Format, parsed_lines
 from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import Entry, KeyPath, Lines, parse, placeholder_token
+from brainsurgeon.model.entries import Entry, KeyPath, Lines, parse, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
@@ -55,10 +56,10 @@ class Measure:
         self.calls.clear()
 
     def look(
-        self, entry: Entry, sent: Sent, removed: Iterable[Extraction], *, counts: bool,
+        self, entry: Entry, sent: Sent, removed: Iterable[tuple[float, Sent]], *, counts: bool,
         left: float = math.inf,
     ) -> None:  # fmt: skip
-        """Add an entry. `removed` are its extracted values that earlier calls contained.
+        """Add an entry. `removed` are times and sizes of extracted values that earlier calls had.
 
         `left` is the time at which an archive took it off the active branch.
         """
@@ -75,12 +76,8 @@ class Measure:
             self.messages += counts
         else:
             self._removed[left] += sent
-        for value in removed:
-            picture = value.block and value.kind != "thinking"
-            # `chars` of an archive also includes the entries that left with it.
-            chars = value.chars if value.archive_id is None else value.size
-            size = Sent(-len(value.sent), 1, chars) if picture else Sent(chars - len(value.sent))
-            self._removed[min(value.extracted_at, left)] += size
+        for taken_at, size in removed:
+            self._removed[min(taken_at, left)] += size
 
     def _call(self, call: ModelCall) -> None:
         self.model = self.model if call.aside else call.model or self.model
@@ -96,20 +93,34 @@ class Measure:
             del self.calls[:-NEWEST]
 
 
-def measure(lines: Lines, form: Format, survey: Survey, records: Records) -> Measure:
+def measure(
+    lines: Lines, form: Format, survey: Survey, records: Records,
+    original: Callable[[Extraction], Any] | None = None,
+) -> Measure:  # fmt: skip
+    """Measure a session. Without `original`, sizes of extracted values are those recorded."""
     measured, matcher = Measure(form), Matcher(form, survey, records)
     left = _archived(lines, form, survey, records)
-    sent = (line for line in lines if line.offset in left or survey.dead(line.offset) is None)
-    for parsed in parsed_lines(sent, form):
+    alive = (line for line in lines if line.offset in left or survey.dead(line.offset) is None)
+    for parsed in parsed_lines(alive, form):
         at, entry = left.get(parsed.offset, math.inf), parsed.entry
-        removed = [
-            value for value in matcher.standing(parsed)
-            if value.tokens or (at < math.inf and _is_sent(form, entry, survey, value))
-        ]  # fmt: skip
-        measured.look(
-            entry, form.sent(entry, survey), removed, counts=form.is_message(entry), left=at
-        )
+        sent = form.sent(entry, survey)
+        removed = []
+        for value in matcher.standing(parsed):
+            whole = original and value.archive_id is None and original(value)
+            if whole:
+                before = form.sent(with_value(entry, value.path, whole), survey)
+                removed.append((value.extracted_at, before - sent))
+            elif value.tokens or (at < math.inf and _is_sent(form, entry, survey, value)):
+                removed.append((value.extracted_at, _recorded(value)))
+        measured.look(entry, sent, removed, counts=form.is_message(entry), left=at)
     return measured
+
+
+def _recorded(value: Extraction) -> Sent:
+    # `chars` of an archive also includes the entries that left with it.
+    chars = value.chars if value.archive_id is None else value.size
+    is_picture = value.block and value.kind != "thinking"
+    return Sent(-len(value.sent), 1, chars) if is_picture else Sent(chars - len(value.sent))
 
 
 def _is_sent(form: Format, entry: Entry, survey: Survey, value: Extraction) -> bool:

@@ -10,7 +10,6 @@ import json
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from heapq import heappop, heappush
 from itertools import accumulate, islice
 from operator import attrgetter
@@ -31,6 +30,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     placeholder_token,
     value_at,
+    with_value,
 )
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import Bill
@@ -107,17 +107,11 @@ class _Originals:
             for value in self._matcher.standing(parsed):
                 whole = value.archive_id is not None or value.is_redacted
                 if not whole and (original := self._original(value)) is not None:
-                    entry = _with_value(entry, value.path, original)
+                    entry = with_value(entry, value.path, original)
                     self.taken[value.path] = value
             if self.taken:
                 return replace(line, raw=json.dumps(entry).encode())
         return line
-
-
-def _with_value(value: Any, path: KeyPath, new: Any) -> Any:
-    changed = copy(value)
-    changed[path[0]] = _with_value(value[path[0]], path[1:], new) if path[1:] else new
-    return changed
 
 
 def _nothing(_: Extraction) -> None:

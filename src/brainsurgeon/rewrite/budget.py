@@ -6,6 +6,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.catalog import LONG_LIFE, price_of
 from brainsurgeon.model.plans import Outcome, Plan, Removal, Result
-from brainsurgeon.model.records import Records
+from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.model.turns import (
@@ -71,11 +72,15 @@ class Wanted(Struct, frozen=True):
     now: bool = False  # also extract recently restored values
 
 
-def weigh(planner: Planner) -> tuple[Measure, Fullness]:
+def weigh(
+    planner: Planner, original: Callable[[Extraction], Any] | None = None
+) -> tuple[Measure, Fullness]:
+    """Measure a session. With `original`, the result does not depend on what scans recorded."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
-    measured = budget.measure(examined.session.lines, examined.format, examined.survey, records)
+    lines, form, survey = examined.session.lines, examined.format, examined.survey
+    measured = budget.measure(lines, form, survey, records, original)
     directory = os.fsencode(examined.session.file.agent_directory)
-    others = store.calibrations.of_agent(directory, records.own)
+    others = [] if original else store.calibrations.of_agent(directory, records.own)
     calibration = budget.calibrate(measured.calls, others)
     limits, recorded = examined.settings.budget_rules(), examined.session.context_tokens
     return measured, fullness(limits, measured, calibration, recorded)
