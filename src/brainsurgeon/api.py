@@ -10,7 +10,8 @@
         answer = api.restore(settings, store, "4f9d2a11", clock=time.time)
         print(answer.pending, answer.content)
 
-`open_store` creates a missing store. `open_to_read` is for functions that only read: it returns an
+`open_store` creates a missing store, even if sessions have placeholders of another one (then
+`status` reports a trouble). `open_to_read` is for functions that only read: it returns an
 empty store if there is none. Call `recover` before a function that writes: it finishes or undoes
 rewrites that a crash interrupted. Sessions and entries are named as on the command line. No
 function prints or logs.

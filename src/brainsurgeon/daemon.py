@@ -36,10 +36,11 @@ from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
 from brainsurgeon.model.reports import Event, Watch
+from brainsurgeon.operations.opening import check_store
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
-from brainsurgeon.operations.status import BLOCKED, doubtful_roots
+from brainsurgeon.operations.troubles import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.store import Store, open_store
@@ -54,6 +55,7 @@ ROOTS_INTERVAL = 5.0  # seconds between checks for new and removed roots
 WAKE_INTERVAL = 1.5  # seconds after which the watcher notices that it must stop
 # Seconds between checks of the clock if there is no watchdog, and the largest ignored change.
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
+MORE_TIME = 90.0  # seconds in which systemd expects the next message while the daemon begins
 SIGNALS_INTERVAL = 5.0  # seconds between two searches of one path for signals (key `on_signal`)
 _DUE = "due:"  # prefix of the ids of jobs that scan one changed path
 
@@ -79,12 +81,30 @@ def run(load: Load) -> None:
     settings, warnings = load()
     log.set_up(settings, warnings)
     try:
+        check_store(settings, check_stop=_Beginning().check)
         with hold_daemon_lock(settings.state_dir), open_store(settings.state_dir) as store:
             gc.freeze()  # garbage collections need not examine the loaded modules
             _Daemon(load, settings, store).run()
     except BrainsurgeonError as error:
         structlog.get_logger().error("daemon_failed", module="daemon", reason=str(error))
         raise SystemExit(error.exit_code) from None
+    except StoppedError:
+        structlog.get_logger().info("daemon_stopped", module="daemon")
+
+
+class _Beginning:
+    """The time before the daemon is ready, in which it may have to read all sessions."""
+
+    def __init__(self) -> None:
+        self._last_notice = time.monotonic()
+
+    def check(self) -> None:
+        """Raise StoppedError after SIGTERM or SIGINT. Ask systemd for more time."""
+        if signal.sigtimedwait(OS_SIGNALS - {signal.SIGHUP}, 0):
+            raise StoppedError
+        if time.monotonic() - self._last_notice > MORE_TIME / 3:
+            self._last_notice = time.monotonic()
+            notify(f"EXTEND_TIMEOUT_USEC={MORE_TIME * 1_000_000:.0f}")
 
 
 class _Daemon:

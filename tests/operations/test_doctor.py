@@ -255,10 +255,10 @@ def other_session():
 
 
 def test_doctor_repair_finishes_an_interrupted_rewrite(pruned, doctor, monkeypatch):
-    """Without `--repair` an interrupted rewrite is a warning and stays as it is."""
+    """Without `--repair` an interrupted rewrite is an error and stays as it is."""
     _interrupt(pruned, monkeypatch)
     left = pruned.leftovers()
-    check(doctor(), 0, "warning", "two.jsonl: a rewrite is unfinished", "--repair")
+    check(doctor(), 1, "error", "two.jsonl: a rewrite is unfinished", "--repair")
     assert pruned.leftovers() == left
     check(doctor("--repair"), 0, "note", "recovered .*two.jsonl: finished")
     assert pruned.leftovers() == []
@@ -286,7 +286,7 @@ def test_doctor_names_an_old_file_that_cannot_be_merged(pruned, doctor, monkeypa
     }
     stays = rf"two.jsonl: its old file {beside.name} remains: {why}"
     advice = "add the lines that the session lacks, then remove the old file"
-    check(doctor(), 0, "warning", stays, advice)
+    check(doctor(), 1, "error", stays, advice)
 
     before = path.read_bytes()
     assert pruned.scan(keep_recent=0).recovered == []  # reported once
@@ -351,21 +351,19 @@ def test_doctor_reports_orphaned_placeholders(pruned, doctor):
     """With a lost store, every placeholder is an orphan, and the advice is to check state_dir."""
     pruned.close()
     (pruned.state / "store.db").unlink()
-    check(doctor(), 0, "warning", "2 placeholders are orphans, in 00000003", "state_dir")
+    check(doctor(), 1, "error", "2 placeholders are orphans, in 00000003", "state_dir")
     total = "2 placeholders in sessions: 0 with a value, 0 expired, 2 without a record"
-    check(doctor(), 0, "note", total)
+    check(doctor(), 1, "error", total)
 
 
 def test_doctor_counts_placeholders_of_expired_values(pruned, doctor):
-    """A placeholder whose value has expired is counted apart and is no error."""
+    """A placeholder whose value has expired is an error, and is counted apart."""
     with pruned.store.transaction():
         row = pruned.store._connection.execute("SELECT min(id) FROM extractions").fetchone()[0]
         pruned.store.expiry.delete([(row, "for the test")], 0.0)
-    findings, code = doctor()
-    assert code == 0
-    assert matching(
-        findings, "2 placeholders in sessions: 1 with a value, 1 expired, 0 without a record"
-    )
+    total = "2 placeholders in sessions: 1 with a value, 1 expired, 0 without a record"
+    check(doctor(), 1, "error", total)
+    check(doctor(), 1, "error", "one: 1 placeholder has a value that expired or was lost, in 0000")
 
 
 def test_doctor_reports_a_missing_root(pruned, doctor):

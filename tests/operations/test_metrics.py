@@ -3,11 +3,13 @@
 import os
 import re
 import stat
+from typing import get_args
 
 import pytest
 
 from brainsurgeon.errors import UsageError
 from brainsurgeon.log import READABLE, write_whole
+from brainsurgeon.model.reports import TroubleKind
 from brainsurgeon.operations.status import metrics
 from brainsurgeon.render.runs import metrics as render
 from building.processes import error_line, program_for
@@ -58,11 +60,15 @@ def test_metrics_are_the_counts_of_the_store(world, pruned):
 
 
 def test_metrics_before_the_first_run(world):
-    """Without a store there are four metrics, one of which says that extraction is enabled."""
+    """Without a store there are metrics of the troubles, and whether extraction is enabled."""
     samples = parse(render(metrics(world.settings(), world.no_store)))
 
     assert samples["brainsurgeon_enabled", None] == 1
-    assert len(samples) == 4
+    assert {name.removeprefix("brainsurgeon_") for name, _ in samples} == {
+        "build_info", "enabled", "troubles", "lost_values", "expiring_values", "doubtful_roots",
+        "unreadable_databases",
+    }  # fmt: skip
+    assert sum(samples["brainsurgeon_troubles", kind] for kind in get_args(TroubleKind)) == 0
 
 
 def test_metrics_output_file_has_mode_644_and_no_temporary_file(world, pruned):

@@ -78,6 +78,12 @@ Keys = Annotated[
 _ENTRY = "Id of an entry, the beginning of an id, or a placeholder [[extracted-…]]."
 Entry = Annotated[str, Argument(help=_ENTRY)]
 OptionalEntry = Annotated[str | None, Argument(help=_ENTRY)]
+NewStore = Annotated[
+    bool,
+    Option(
+        help="If there is no store, begin one even if sessions have placeholders of another store."
+    ),
+]
 Config = Annotated[str | None, Option(metavar="FILE", help="Configuration file to use.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
@@ -129,10 +135,10 @@ def parse_seconds(option: str, text: str) -> float:
     return math.inf if seconds is None else seconds
 
 
-def store_to_write(settings: Settings) -> Store:
-    from brainsurgeon.store import open_store
+def store_to_write(settings: Settings, *, new_store: bool = False) -> Store:
+    from brainsurgeon.operations.opening import open_to_write
 
-    return open_store(settings.state_dir)
+    return open_to_write(settings, new_store=new_store)
 
 
 @contextmanager

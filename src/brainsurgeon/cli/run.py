@@ -40,6 +40,7 @@ def scan(
         False, "--retention", help="Only delete expired values from the store."
     ),
     verbose: bool = Option(False, help="With --dry-run, list every value that would be extracted."),
+    new_store: options.NewStore = False,
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
 
@@ -58,7 +59,9 @@ def scan(
     from brainsurgeon.lookup.sessions import session_named
 
     retained: RetentionReport | None = None
-    with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
+    operations.opening.check_store(settings, new_store=new_store)
+    opened = options.store_to_read if dry_run else partial(options.store_to_write, new_store=True)
+    with opened(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
         texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
@@ -144,7 +147,7 @@ def _print_scan(report: ScanReport, texts: _OutcomeTexts, retained: RetentionRep
         options.print_text(render.runs.retention(retained))
 
 
-def run() -> None:
+def run(new_store: options.NewStore = False) -> None:
     """Run as a daemon: scan by schedule and soon after each change.
 
     SIGTERM ends the daemon within two seconds. After SIGHUP, it reads the configuration again.
@@ -160,6 +163,8 @@ def run() -> None:
         options.given.config = config_path(options.given.config)  # a reload needs the same file
         return load(options.given.config)
 
+    if new_store:
+        options.store_to_write(options.load_settings(), new_store=True).close()
     daemon.run(load_again)
 
 
@@ -219,7 +224,10 @@ def doctor(
       brainsurgeon doctor --repair
     """  # noqa: D301
     settings = options.load_settings()
+    from brainsurgeon.store.database import may_exist
+
     findings = operations.store.rescue(settings, time.time()) if repair else []
+    repair = repair and may_exist(settings.state_dir)
     with options.store_to_write(settings) if repair else options.store_to_read(settings) as store:
         findings += operations.doctor.doctor(settings, store, repair=repair)
     options.print_answer({"findings": findings}, render.runs.findings, findings)

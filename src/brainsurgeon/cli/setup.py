@@ -63,6 +63,7 @@ def init(
     undo: bool = Option(False, help="Undo the steps of init."),
     dry_run: bool = Option(False, help="Print what would be done; write nothing."),
     verbose: bool = Option(False, help="List every value that a run would extract."),
+    new_store: options.NewStore = False,
 ) -> None:
     """Find the agents, write a configuration, offer service and tool.
 
@@ -75,11 +76,11 @@ def init(
     config = given.config
     interactive = not (yes or dry_run or given.json) and sys.stdin.isatty() and sys.stdout.isatty()
     if system:
-        others = cron or mcp or hooks or yes or undo or dry_run or verbose
+        others = cron or mcp or hooks or yes or undo or dry_run or verbose or new_store
         _print_system_unit(config, valid=systemd and not others)
         return
     if undo:
-        if systemd or cron or mcp or hooks or verbose:
+        if systemd or cron or mcp or hooks or verbose or new_store:
             raise UsageError("--undo undoes all steps: it takes only --yes or --dry-run")
         _undo(config, yes=yes, dry_run=dry_run, interactive=interactive)
         return
@@ -91,12 +92,13 @@ def init(
     )
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
+    operations.opening.check_store(setup.settings, new_store=new_store)
     report, estimated = _dry_run(setup)
     why_none = operations.init.why_no_agent(setup)
     _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
     _print(render.init.totals(report, verbose=verbose))
     _print(estimated)
-    done = _carry_out(setup, dry_run, yes, interactive)
+    done = _carry_out(setup, dry_run, yes, interactive, new_store=new_store)
     waits = any(offer.waiting for offer in setup.offers)
     if waits and not (yes or dry_run or interactive):
         raise UsageError(NO_ANSWER)
@@ -175,7 +177,9 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
     return report, render.estimate.in_one_line(estimated)
 
 
-def _carry_out(setup: Setup, dry_run: bool, yes: bool, interactive: bool) -> list[Done]:
+def _carry_out(
+    setup: Setup, dry_run: bool, yes: bool, interactive: bool, *, new_store: bool
+) -> list[Done]:
     done = []
     for offer in setup.offers:
         _print("\n" + render.init.offer(offer))
@@ -185,6 +189,8 @@ def _carry_out(setup: Setup, dry_run: bool, yes: bool, interactive: bool) -> lis
             carried_out = operations.init.carry_out(offer.waiting, setup.record)
             _print(render.init.done(carried_out))
             done += carried_out
+    if new_store and not dry_run and (done or not any(offer.waiting for offer in setup.offers)):
+        options.store_to_write(setup.settings, new_store=True).close()
     return done
 
 

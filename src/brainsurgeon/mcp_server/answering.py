@@ -15,11 +15,12 @@ from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations import archive, evidence, restore, sessions, set_extractable, show
+from brainsurgeon.operations.opening import open_to_write
 from brainsurgeon.operations.set_extractable import contains_entry
 from brainsurgeon.render import formatting, turns
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite.recover import recover
-from brainsurgeon.store import Store, open_store, open_to_read
+from brainsurgeon.store import Store, open_to_read
 
 # One text for entries and sessions that are unknown, expired or of another agent, to hide which.
 NOT_HERE = "Nothing is extracted under that name here, or its value has expired."
@@ -34,7 +35,7 @@ def answer(
         call = parse_call(arguments)
         asked = _Asked(settings, Caller(scope, arguments, clock), call)
         reads = call.action in _READING
-        with open_to_read(settings.state_dir) if reads else open_store(settings.state_dir) as store:
+        with open_to_read(settings.state_dir) if reads else open_to_write(settings) as store:
             if not reads:
                 recover(store)
             text: str = getattr(asked, call.action)(store, asked.session(store))

@@ -122,7 +122,8 @@ class Sightings(Struct, frozen=True):
     missing: tuple[int, ...] = ()  # extractions whose entries may be gone
     foreign: tuple[str, ...] = ()  # placeholders without a record
     tokens: int = 0  # saved in each request by the extractions `here`
-    typed: int = 0  # texts that only look like placeholders; 0 unless everything is to be restored
+    typed: int = 0  # texts that only look like placeholders
+    lost: tuple[int, ...] = ()  # offsets of lines, one for each placeholder without a stored value
 
 
 class Handled(Struct, frozen=True):

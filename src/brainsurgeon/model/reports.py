@@ -533,9 +533,25 @@ class Expiring(Struct, frozen=True):
     is_short: bool  # the user set a term below `planning.retention.NOTICE`
 
 
-class Leaving(Struct, frozen=True):
-    values: int  # that expire soon
-    expires_at: float  # of the first value
+TroubleKind = Literal[
+    "disabled", "programs", "failed_sessions", "blocked_sessions", "roots", "interrupted_rewrites",
+    "kept_files", "held_back", "damaged_values", "lost_values", "expiring_values", "disks",
+]  # fmt: skip
+
+
+class Trouble(Struct, frozen=True):
+    kind: TroubleKind
+    what: str
+    advice: str = ""
+    number: int = 1  # of sessions, values or other things in trouble
+    wanted: bool = False  # the user's settings want it: reported, but no alarm
+
+
+class LostValues(Struct, frozen=True):
+    """Placeholders that cannot be restored: their values expired, or are in no or another store."""
+
+    values: int
+    sessions: int = 0  # only known without a store
 
 
 class DaemonStatus(Struct, frozen=True, rename={"pid": "daemon_pid"}):
@@ -551,7 +567,9 @@ class StoreStatus(Struct, frozen=True, rename={"path": "store_path", "size": "st
     bytes_saved: int
     path: str
     size: int
-    leaving: Leaving | None
+    expiring: tuple[Expiring, ...]
+    values_damaged: int
+    values_lost: int  # placeholders without a stored value
 
 
 class UnfinishedWork(Struct, frozen=True):
@@ -599,8 +617,8 @@ class Status(Struct, frozen=True):
     # The newest three failures and lapsed relief requests, of the last day or since the oldest of
     # the `runs`.
     failures: tuple[Event, ...]
-    values_damaged: int
     blocked: dict[str, str]  # why sessions have waited for over a day, by path
+    troubles: tuple[Trouble, ...]
 
 
 class Setting(Struct, frozen=True):
@@ -614,6 +632,7 @@ class Metric(Struct, frozen=True):
     help_text: str
     value: float | dict[str, int]
     kind: Literal["counter", "gauge"] = "gauge"
+    label: str = "outcome"  # of the values in a dictionary
 
 
 # The target of a step is missing (new), was written by an earlier `init` (ours), needs no change

@@ -214,6 +214,7 @@ class Resume(Struct, frozen=True):
     number: int
     cursor: str
     placeholders: bool  # our placeholders may occur before the tail
+    lost: int = 0  # values before the tail that cannot be restored, as in `Sightings.lost`
 
     def may_apply_to(self, now: Fingerprint) -> bool:
         then = self.fingerprint

@@ -2,10 +2,10 @@
 
 import errno
 import os
-import shutil
 import stat
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -17,11 +17,26 @@ from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath
-from brainsurgeon.model.reports import Finding, Level, PlaceholdersLeft
+from brainsurgeon.model.reports import Finding, Level, LostValues, PlaceholdersLeft, Trouble
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
-from brainsurgeon.operations.status import LINKED, describe_databases, doubtful_roots
-from brainsurgeon.planning.matching import NO_RECORD, OTHER_AGENT, OTHER_ENTRY, SEVERAL
+from brainsurgeon.operations.retention import expiring
+from brainsurgeon.operations.status import describe_databases
+from brainsurgeon.operations.troubles import (
+    LINKED,
+    doubtful_roots,
+    knows,
+    of_surroundings,
+    troubles,
+)
+from brainsurgeon.planning.matching import (
+    EXPIRED,
+    NO_RECORD,
+    OTHER_AGENT,
+    OTHER_ENTRY,
+    SEVERAL,
+    TURN,
+)
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
 from brainsurgeon.sessions import leases, placeholders
@@ -37,26 +52,24 @@ from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
 from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
-from brainsurgeon.store.salvage import LOST
 
 ARCHIVED = "archived by its agent: `restore --all` restores it if it is an uncompressed file"
 ADVICE = (
     "no record in this store fits; if another store has the values, set state_dir to its directory"
     " or restore its backup; otherwise, only a backup of the session has the values"
 )
-_ORPHANED = (NO_RECORD, OTHER_AGENT, OTHER_ENTRY, SEVERAL)
-_UNFINISHED = "the next scan or `doctor --repair` finishes or undoes it"
-_BESIDE = "compare both files: add the lines that the session lacks, then remove the old file"
+_ORPHANED = (NO_RECORD, EXPIRED, OTHER_AGENT, OTHER_ENTRY, SEVERAL)
 _EXCLUSIVE = "no session is changed there unless the root has `exclusive = true` (no other writers)"
 _FROM_BACKUP = "restore a backup of the store (store restore FILE), or these values are lost"
-_LOST = "an older backup may have them (store restore FILE); otherwise they cannot be restored"
+_EXPIRED = (
+    "an older backup of the store (store restore FILE) or a backup of the session may have them"
+)
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
 _OWNER = "run as its owner; if you are the owner, chmod u+rwX it"
 _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
 _DAMAGED = "restore it from a backup of its agent; other sessions in the database are handled"
 _REPORT = "it contains no sessions: report it, so that this layout becomes known"
-_PROGRAM = "correct the key, or make the program executable for this user"
 _UNUSABLE = (
     "while the file is new, its sessions are left alone: their agent may be at work; later, their"
     " locks and last turns decide"
@@ -70,6 +83,10 @@ class SessionPlaceholders(Struct, frozen=True):
     matched: tuple[int, ...]  # ids of extractions, one per placeholder with a matching record
     expired: int  # matched placeholders whose value expired
     orphans: tuple[str, ...]  # ids of entries, one per placeholder without exactly one record
+    # Ids of entries, one per placeholder or archive that has a record but no stored value, and one
+    # per orphan that names its entry.
+    expired_in: tuple[str, ...]
+    nowhere: tuple[str, ...]
     unknown: int  # texts that only look like placeholders
     # Unexpired values without a placeholder: emptied thinking, shortened calls, archived turns.
     unmarked: frozenset[tuple[str, KeyPath, bytes]]  # entry id, path and digest
@@ -78,14 +95,10 @@ class SessionPlaceholders(Struct, frozen=True):
 
 def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Finding]:
     """Run the checks. `repair` needs a writable store."""
-    findings = [*_state_directory(settings), *_disks(settings), *_programs(settings)]
-    if not settings.enabled:
-        findings.append(Finding(
-            "note", "nothing is extracted: enabled = false",
-            "set enabled = true in the configuration, or leave out the key",
-        ))  # fmt: skip
+    findings = list(_state_directory(settings))
     if store.exists:
         if damage := store.damage():  # repairs and checks of placeholders need a sound store
+            findings += map(_finding, of_surroundings(settings))
             return [*findings, Finding("error", damage, database.ADVICE), *_roots(settings, None)]
         if repair:
             findings += [
@@ -93,9 +106,22 @@ def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Fi
                 for rewrite in recover.recover(store)
             ]
         findings += _store(store)
+    findings += _troubles(settings, store, time.time())
     findings += _roots(settings, store)
     findings += _sessions(settings, store, repair=repair)
     return findings
+
+
+def _troubles(settings: Settings, store: Store, now: float) -> Iterator[Finding]:
+    """Yield the troubles of `status --check`, except those that other checks report in detail."""
+    soon = expiring(settings, store, now)
+    for trouble in troubles(settings, store, now, (), LostValues(0), soon):
+        if trouble.kind not in ("roots", "damaged_values"):
+            yield _finding(trouble)
+
+
+def _finding(trouble: Trouble) -> Finding:
+    return Finding("note" if trouble.wanted else "error", trouble.what, trouble.advice)
 
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
@@ -128,48 +154,17 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
             yield Finding("ok", f"{path}: only this user has access")
 
 
-def _disks(settings: Settings) -> Iterator[Finding]:
-    roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    for path in (settings.state_dir, *roots):
-        left = database.free(path)
-        if left is not None and left < database.SCARCE:
-            yield Finding(
-                "error" if left < database.NONE_LEFT else "warning",
-                f"{path}: {left:,} bytes of disk are left",
-                "make room: new files and values are written before old ones are removed",
-            )
-
-
-def _programs(settings: Settings) -> Iterator[Finding]:
-    profiles = {f"profiles.{name}.": table for name, table in settings.profiles.items()}
-    tables = {"": settings, **profiles}
-    commands = {f"{at}archive.command": table.archive.command for at, table in tables.items()}
-    for key, command in {**commands, "signals.on_signal": settings.signals.on_signal}.items():
-        if command and not shutil.which(command[0]):
-            yield Finding("error", f"{key}: {command[0]} cannot be found or executed", _PROGRAM)
-
-
 def _store(store: Store) -> Iterator[Finding]:
     missing = store.count_dangling()
     if missing:
         lead = counted(missing, "record of the store refers", "records of the store refer")
         yield Finding("error", f"{lead} to a missing record", _FROM_BACKUP)
     total, damaged = store.blobs.check_all()
-    if gone := store.extractions.count_expired(LOST):
-        lead = counted(gone, "placeholder has a value", "placeholders have values")
-        yield Finding("error", f"{lead} that a damaged store lost", _LOST)
     if damaged:
         yield Finding("error", f"{len(damaged)} of {total} stored values are damaged", _FROM_BACKUP)
     else:
         values = counted(total, "stored value matches its", "stored values match their")
         yield Finding("ok", f"the database is sound, {values} digest")
-    for rewrite in store.interrupted_rewrites():
-        if rewrite.stays:
-            advice = _BESIDE if rewrite.ended_at else "the next scan tries again"
-            yield Finding("warning", f"{rewrite.path}: its old file {rewrite.temporary} remains: "
-                                     f"{rewrite.stays}", advice)  # fmt: skip
-        else:
-            yield Finding("warning", f"{rewrite.path}: a rewrite is unfinished", _UNFINISHED)
 
 
 def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
@@ -180,7 +175,7 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         if (why := doubts.get(path)) in (EMPTY, LINKED):
-            is_new = why == EMPTY and store and not store.sessions.any_at_or_below(path)
+            is_new = why == EMPTY and store and not knows(store, path)
             yield Finding("note" if is_new else "error", f"{path}: {why}")
             continue
         try:
@@ -202,7 +197,7 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
-    matched = expired = orphans = unknown = 0
+    matched = expired = orphans = unknown = lost = 0
     migrated: set[str] = set()
     registries: set[str] = set()
     unwritable = defaultdict[tuple[Level, str, str], list[str]](list)
@@ -244,6 +239,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         expired += seen.expired
         orphans += len(seen.orphans)
         unknown += seen.unknown
+        lost += len(seen.expired_in) + len(seen.nowhere)
         if (why := obstacle or closed) and not excluded(item, settings, asked=True):
             unwritable["warning" if obstacle else "error", item.agent, why].append(item.session)
         yield from _without_value(item, seen)
@@ -252,7 +248,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         what = f"{agent}: {number} cannot be changed ({_some(names)}): {why}"
         yield Finding(level, what, _REMEDY)
     yield Finding(
-        "note" if orphans or unknown else "ok",
+        "error" if lost else "note" if orphans or unknown else "ok",
         f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
         f"value, {expired:,} expired, {orphans:,} without a record",
     )
@@ -278,9 +274,18 @@ def _without_value(file: SessionFile, seen: SessionPlaceholders) -> Iterator[Fin
         )
         yield Finding("warning", f"{file.title}: {texts}, unknown to the store",
                       "typed or pasted texts are harmless")  # fmt: skip
-    if orphans := seen.orphans:
-        number = counted(len(orphans), "placeholder is an orphan", "placeholders are orphans")
-        yield Finding("warning", f"{file.title}: {number}, in {_some(orphans)}", ADVICE)
+    if seen.expired_in:
+        have = "placeholder has a value", "placeholders have values"
+        number = counted(len(seen.expired_in), *have)
+        what = f"{number} that expired or was lost, in {_some(seen.expired_in)}"
+        yield Finding("error", f"{file.title}: {what}", _EXPIRED)
+    harmless = list((Counter(seen.orphans) - Counter(seen.nowhere + seen.expired_in)).elements())
+    levels: tuple[tuple[Level, Sequence[str]], ...] = ("error", seen.nowhere), ("warning", harmless)
+    for level, orphans in levels:
+        if orphans:
+            are = "placeholder is an orphan", "placeholders are orphans"
+            number = counted(len(orphans), *are)
+            yield Finding(level, f"{file.title}: {number}, in {_some(orphans)}", ADVICE)
 
 
 def _some(items: Iterable[str]) -> str:
@@ -331,9 +336,18 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         and value.id in here and not value.is_link
     )  # fmt: skip
     matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
-    orphans = tuple(entry for entry, why in planned.handled.left if why in _ORPHANED)
+    left: dict[str, list[str]] = defaultdict(list)
+    for entry, why in planned.handled.left:
+        left[why.removeprefix(TURN)].append(entry)
+    orphans = tuple(entry for why in _ORPHANED for entry in left[why])
+    expired_in = [
+        value.entry_id for value in examined.records.extractions
+        if value.id in here and value.blob_id is None and not value.is_link
+        and (value.replacement is None or value.archive_id is not None)
+    ]  # fmt: skip
     return SessionPlaceholders(
         matched, sum(is_expired[ident] for ident in matched), orphans,
+        (*expired_in, *left[EXPIRED]), tuple(left[NO_RECORD]),
         planned.sightings.typed, unmarked, examined.records.own,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
+from brainsurgeon.planning.snapshot import VERSION
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
@@ -103,7 +104,7 @@ class _Scan:
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
-        self._only, rules = only.paths, settings.rules_fingerprint()
+        self._only, rules = only.paths, f"{settings.rules_fingerprint()} {VERSION}"
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield

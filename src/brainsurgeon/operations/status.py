@@ -2,35 +2,41 @@
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
-from brainsurgeon.config import RootSettings, Settings
+from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.hosts import openclaw_database as openclaw
-from brainsurgeon.lookup.sessions import EMPTY, Walk, walk
+from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
-from brainsurgeon.model.reports import DatabaseStatus, Leaving, Metric, RootStatus
+from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
-from brainsurgeon.model.text import counted, iso, lasting
+from brainsurgeon.model.text import lasting
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.retention import expiring
 from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.operations.troubles import (
+    BLOCKED,
+    doubtful_roots,
+    held_back,
+    lost_values,
+    problems_below,
+    root_problems,
+    troubles,
+)
 from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions import leases
 from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.sessions.row_listing import layout_of, list_rows
-from brainsurgeon.store import Store, database
+from brainsurgeon.sessions.row_listing import layout_of
+from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder
-from brainsurgeon.store.salvage import LOST
 from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
-LINKED = "the root is a symbolic link: configure its target instead"
-BLOCKED = _DAY  # seconds after which a waiting session is called blocked
 _NEWEST = 3  # runs and failures in a status
 
 
@@ -72,7 +78,6 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     listed = summaries(settings, store, seen.sessions, now)
     waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
     last = store.facts.last_run_at()
-    held_back = dict((store.facts.get("retention") or {}).get("held_back", {}))
     pid = daemon_holder(settings.state_dir)
     rewrites, runs = store.interrupted_rewrites(), store.runs.newest(_NEWEST)
     since = min([now - _DAY, *(run.at for run in runs)])
@@ -82,9 +87,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         event for event in logged
         if event.kind == "failure" or event.facts.get("action") == "relieve"
     ]  # fmt: skip
-    expiring_soon = None
-    for group in expiring(settings, store, now):
-        expiring_soon = Leaving(group.values, group.expires_at)
+    lost, soon = lost_values(settings, store), expiring(settings, store, now)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
     return reports.Status(
         settings.enabled,
@@ -98,7 +101,8 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         store=reports.StoreStatus(
             values_extracted=sum(item.extracted for item in listed),
             bytes_saved=sum(item.saved for item in listed),
-            path=settings.state_dir, size=store.size, leaving=expiring_soon,
+            path=settings.state_dir, size=store.size, expiring=tuple(soon),
+            values_damaged=store.blobs.count_damaged(), values_lost=lost.values,
         ),
         unfinished=reports.UnfinishedWork(
             store.requests.count_open(),
@@ -106,7 +110,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
             {rewrite.temporary_path: rewrite.stays for rewrite in rewrites if rewrite.stays},
         ),
         places=reports.PlacesStatus(
-            tuple(_roots(settings, seen)), held_back,
+            tuple(_roots(settings, store, seen)), held_back(store),
             tuple(describe_databases(settings)), tuple(unused_homes(settings)),
         ),
         tokens=reports.TokensStatus(
@@ -114,8 +118,8 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
             costs_of(store.spending.total(), settings.price_rules()), archives,
         ),
         runs=tuple(runs), failures=tuple(failures[-_NEWEST:]),
-        values_damaged=store.blobs.count_damaged() + store.extractions.count_expired(LOST),
         blocked=store.files.blocked(now - BLOCKED),
+        troubles=tuple(troubles(settings, store, now, seen.problems, lost, soon)),
     )  # fmt: skip
 
 
@@ -125,34 +129,13 @@ def _next(trigger: Any, last: float | None, now: float) -> float | None:
     return None if fire is None else float(fire.timestamp())
 
 
-def doubtful_roots(settings: RootSettings) -> list[Unreadable]:
-    doubtful = []
-    for root in settings.root_directories():
-        why = LINKED if os.path.islink(root.path.rstrip("/")) else None
-        try:
-            with os.scandir(root.path) as items:
-                why = why if any(True for _ in items) else EMPTY
-        except FileNotFoundError:
-            why = why or ("no such directory" if root.required else None)
-        except OSError as error:
-            why = error.strerror or "cannot be opened"
-        if why:
-            doubtful.append(Unreadable(os.path.realpath(root.path), root.path, why, failed=False))
-    return doubtful
-
-
-def _roots(settings: Settings, seen: Walk) -> list[RootStatus]:
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for place in (*seen.problems, *doubtful_roots(settings)):
-        is_root = place.path == place.root
-        reasons[place.root].append(place.why if is_root else f"{place.path}: {place.why}")
+def _roots(settings: Settings, store: Store, seen: Walk) -> list[RootStatus]:
+    problems = root_problems(settings, store, seen.problems)
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         files = [item.file for item in seen.sessions if item.file and item.file.root == path]
-        first, *others = dict.fromkeys(reasons[path]) or [None]
-        problem = f"{first} (and {len(others)} more)" if others else first
-        listed.append(RootStatus(path, len(files), _protocol(root, files), problem))
+        listed.append(RootStatus(path, len(files), _protocol(root, files), problems.get(path)))
     return listed
 
 
@@ -171,34 +154,8 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
 
 def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems in a status. A last run over `max_age` seconds ago is a problem."""
-    troubles = [] if state.enabled else ["nothing is extracted: enabled = false"]
-    if max_age is not None and (old := _too_old(state.daemon.last_run_at, now, max_age)):
-        troubles.append(old)
-    troubles += [
-        f"{counted(number, 'session')} {name}"
-        for name in ("failed", "unreadable")
-        if (number := state.sessions_by_state.get(name, 0))
-    ]
-    troubles += [f"{root.path}: {root.problem}" for root in state.places.roots if root.problem]
-    unfinished = "a rewrite is unfinished; the next run finishes or undoes it"
-    troubles += [f"{path}: {unfinished}" for path in state.unfinished.interrupted]
-    troubles += [f"{path}: {why}" for path, why in state.unfinished.kept_beside.items()]
-    troubles += [
-        f"{path}: nothing expires there, {why}" for path, why in state.places.held_back.items()
-    ]
-    troubles += [
-        f"{path}: blocked for more than a day, {why}" for path, why in state.blocked.items()
-    ]
-    if damaged := state.values_damaged:
-        troubles.append(f"{counted(damaged, 'stored value')} damaged or lost: see `doctor`")
-    if leaving := state.store.leaving:
-        values, day = counted(leaving.values, "value"), iso(leaving.expires_at)[:10]
-        advice = "move the sessions back, or add roots that were removed from the configuration"
-        troubles.append(f"{values} of missing sessions expire from {day} (UTC) on: {advice}")
-    left = database.free(state.store.path)
-    if left is not None and left < database.SCARCE:
-        troubles.append(f"{left:,} bytes of disk are left for the store")
-    return troubles
+    old = None if max_age is None else _too_old(state.daemon.last_run_at, now, max_age)
+    return [*([old] if old else []), *(one.what for one in state.troubles if not one.wanted)]
 
 
 def _too_old(last: float | None, now: float, max_age: float) -> str | None:
@@ -213,20 +170,28 @@ def _too_old(last: float | None, now: float, max_age: float) -> str | None:
 
 
 def metrics(settings: Settings, store: Store) -> list[Metric]:
-    databases = [
-        problem for problem in list_rows(settings.root_directories())
-        if isinstance(problem, Unreadable) and os.path.basename(problem.path) == openclaw.NAME
-    ]  # fmt: skip
+    now = time.time()
+    problems, lost = problems_below(settings, store), lost_values(settings, store)
+    soon = expiring(settings, store, now)
+    numbers = dict.fromkeys(get_args(TroubleKind), 0)
+    for trouble in troubles(settings, store, now, problems, lost, soon):
+        numbers[trouble.kind] += 0 if trouble.wanted else trouble.number
+    databases = [place for place in problems if os.path.basename(place.path) == openclaw.NAME]
     return [
         Metric("enabled", "Whether anything may be extracted.", settings.enabled),
+        Metric("troubles", "The troubles that `status --check` names.", numbers, label="trouble"),
+        Metric("lost_values", "Placeholders in sessions whose value is not in the store.",
+               lost.values),
+        Metric("expiring_values", "Values that expire within a week although they may be wanted.",
+               numbers["expiring_values"]),
         Metric("doubtful_roots", "Roots that are empty, unreadable, missing or a symbolic link.",
                len(doubtful_roots(settings))),
         Metric("unreadable_databases", "Databases of agents that cannot be read.", len(databases)),
-        *(_of_store(store) if store.exists else ()),
+        *(_of_store(store, now) if store.exists else ()),
     ]  # fmt: skip
 
 
-def _of_store(store: Store) -> list[Metric]:
+def _of_store(store: Store, now: float) -> list[Metric]:
     values, size, archives, _ = store.sums.current()
     interrupted = sum(not rewrite.stays for rewrite in store.interrupted_rewrites())
     files: Counter[str] = Counter()
@@ -246,7 +211,7 @@ def _of_store(store: Store) -> list[Metric]:
         Metric("requests", "Requests that wait until their sessions are idle.",
                store.requests.count_open()),
         Metric("blocked_sessions", "Sessions that have waited unchanged for more than a day.",
-               len(store.files.blocked(time.time() - BLOCKED))),
+               len(store.files.blocked(now - BLOCKED))),
         Metric("interrupted_rewrites", "Rewrites to be finished or undone by the next run.",
                interrupted),
         Metric("sessions", "Sessions by the result of their last scan.",

@@ -62,7 +62,9 @@ OTHER_AGENT = (
     "if this session was moved, move it back"
 )
 OTHER_ENTRY = "the entry is not the recorded entry"
+EXPIRED = "the value expired"
 SEVERAL = "several values may have been there"
+TURN = "an archived turn: "  # before the reason
 _NO_TURN = "only its text was restored: the turn itself is not in this session"
 _ByPath = dict[KeyPath, list[Extraction]]
 _Parts = frozenset[tuple[KeyPath, str, str | None]]
@@ -73,13 +75,17 @@ class Matcher:
 
     `foreign` collects placeholders that match no record in their entry. `moved` maps ids of
     extractions found in another entry to the recorded entry id: they count only if that entry is
-    gone. `typed` counts placeholders that somebody typed or pasted.
+    gone. `typed` counts placeholders that somebody typed or pasted. `lost` has the offset of a line
+    for each placeholder or archive in it whose value the store does not have.
     """
 
     def __init__(self, form: Format, survey: Survey, records: Records) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
         self.typed = 0
+        self.lost: list[int] = []
+        # True if the line of the last call of `standing` names values that it did not return.
+        self.names_others = False
         self._moved_to: dict[int, str | None] = {}
         self._form, self._survey, self._records = form, survey, records
         # All values by name; those with a `replacement` also by entry id.
@@ -93,6 +99,7 @@ class Matcher:
     def standing(self, parsed: ParsedLine) -> list[Extraction]:
         raw, entry, ident = parsed.raw, parsed.entry, parsed.ident
         replaced = self.replaced.get(ident or "", ())
+        self.names_others = False
         if not replaced and TEXTS.search(raw) is None:
             return []
         texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
@@ -123,6 +130,8 @@ class Matcher:
         )
         chosen = [value for value in picked if value is not None and self._is_first(value, ident)]
         others = texts - {value.placeholder for value in chosen}
+        archived = {name.decode() for name in ARCHIVE.findall(raw)}
+        self.names_others = bool(others or archived - {value.name for value in chosen})
         if others:
             self.foreign |= others & {placeholder_in(value_at(entry, path)) for path, *_ in parts()}
         return chosen
@@ -133,7 +142,8 @@ class Matcher:
         """Yield entry id and reason for each place whose extracted value cannot be restored.
 
         A placeholder or archive counts only if it names the entry that contains it, or if the store
-        has a record with the same name, path and kind: others were typed or pasted.
+        has a record with the same name, path and kind: others were typed or pasted. It is noted in
+        `lost` if the store has no value for it.
         """
         entry, ident = parsed.entry, parsed.ident
         explained = {value.path for value in standing}
@@ -143,14 +153,18 @@ class Matcher:
             if match is None or places & explained:
                 continue
             name = match[1] or match[2]
-            recorded = any(
-                record.path in places and (record.kind == part.kind or record.block)
-                for record in self._named.get(name, ())
-            )
+            recorded = [
+                record for record in self._named.get(name, ())
+                if record.path in places and (record.kind == part.kind or record.block)
+            ]  # fmt: skip
             if recorded or (ident is not None and unnumbered(name) == placeholder_id(ident)):
-                kind = "an archived turn: " if match[2] else ""
-                unknown = OTHER_AGENT if name in self._records.others.names else NO_RECORD
-                yield ident or "", kind + (OTHER_ENTRY if recorded else unknown)
+                why = OTHER_AGENT if name in self._records.others.names else NO_RECORD
+                if recorded:
+                    stored = any(record.blob_id is not None for record in recorded)
+                    why = OTHER_ENTRY if stored else EXPIRED
+                if why in (NO_RECORD, EXPIRED):
+                    self.lost.append(parsed.offset)
+                yield ident or "", TURN + why if match[2] else why
             else:
                 self.typed += match[2] is None
         replaced: _ByPath = defaultdict(list)
@@ -234,6 +248,13 @@ class Matcher:
         if ident != value.entry_id and value.session_id in self._records.others.sessions:
             return False
         return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
+
+
+def count_lost(lines: Iterable[Line], form: Format) -> int:
+    """Count the placeholders and archives in lines whose values only a lost store can have."""
+    matcher = Matcher(form, NO_SURVEY, Records())
+    ours = (line for line in lines if line.raw and TEXTS.search(line.raw))
+    return sum(1 for parsed in parsed_lines(ours, form) for _ in matcher.unexplained(parsed, ()))
 
 
 class Restores:

@@ -144,6 +144,7 @@ class _Planner:
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
             tuple(sorted(self._matcher.foreign)), self._saved, self._matcher.typed,
+            tuple(self._matcher.lost),
         )  # fmt: skip
         handled = Handled(
             tuple(fulfilled), self._records.asked_until, tuple(self._unanswered()),
@@ -281,8 +282,9 @@ class _Planner:
                 self._saved += value.tokens
             supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
             (self._supposed if supposed else self._sighted).append(value.id)
-        if self._restores.everything:
-            self._unexplained += self._matcher.unexplained(parsed, standing)
+        if self._restores.everything or self._matcher.names_others:
+            unexplained = list(self._matcher.unexplained(parsed, standing))
+            self._unexplained += unexplained if self._restores.everything else []
         return standing
 
     def _line_edits(

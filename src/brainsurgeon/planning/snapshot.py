@@ -43,7 +43,7 @@ class Snapshot(Struct, frozen=True):
 
 
 # Increase this whenever the planner or this module decides differently about the same bytes.
-VERSION = 5
+VERSION = 6
 # A survey for which every entry is old and before the last prompt.
 LONG_AGO = Survey(0, MappingProxyType({}), None, last_user=sys.maxsize)
 
@@ -53,12 +53,14 @@ class Frontier:
 
     The caller must check whether appended lines or requests affect older lines. The next scan
     begins at `since` (see `Survey`) at the latest; if it is None, that scan reads all lines.
-    `placeholders`: there are some before the scanned lines.
+    `placeholders`: there are some before the scanned lines. `lost` of them have no stored value.
     """
 
     def __init__(
-        self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False
-    ) -> None:
+        self, since: int | None = None, *, remembers: bool = False, placeholders: bool = False,
+        lost: int = 0,
+    ) -> None:  # fmt: skip
+        self.lost = lost
         self.placeholders, self.doubts = placeholders, placeholders and remembers
         self.calls: dict[int, ModelCall] | None = None  # None: the planner collects no calls
         self._since, self._remembers, self._survey = since, remembers, NO_SURVEY

@@ -16,12 +16,13 @@ from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, bytes_, counted, readable
 from brainsurgeon.render import estimate
-from brainsurgeon.render.formatting import columned, local
+from brainsurgeon.render.formatting import columned, first, local
 from brainsurgeon.render.runs import WHAT_STAYS
 
 _DAY = 86_400  # seconds
 _WIDTH, _HEIGHT = 1000, 300  # of the plot
 _MOST = 12  # bars in a list
+_TROUBLES = 6  # at the top
 _LARGEST = 15  # rows in the table of the largest sessions
 _NUMBERS = (  # titles of columns with numbers
     "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
@@ -253,9 +254,17 @@ def _figures(report: Report) -> str:
         f'<div><dt>{name}</dt><dd>{html(value)}<span class="note">{html(note)}</span></dd></div>'
         for name, value, note in rows
     )
-    off = "" if now.enabled else '<p class="warn">Nothing is extracted: enabled = false.</p>'
+    if store.values_lost:
+        lost = f'{store.values_lost:,}<span class="note">placeholders without a stored value</span>'
+        cells = f'<div class="warn"><dt>Cannot be restored</dt><dd>{lost}</dd></div>{cells}'
+    troubles = "".join(
+        f'<p class="warn">{html(trouble)}</p>'
+        for trouble in first(
+            [one.what for one in now.troubles if not one.wanted], _TROUBLES, "… and {} more"
+        )
+    )
     figures = f'<dl class="figures">{cells}</dl>'
-    return f'{off}<section class="flush" aria-label="Figures">{figures}</section>\n'
+    return f'{troubles}<section class="flush" aria-label="Figures">{figures}</section>\n'
 
 
 def _largest(report: Report) -> tuple[str, str]:

@@ -309,7 +309,7 @@ def status_json(state: reports.Status) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     for name, part in in_json(state).items():
         answer |= part if name in _PARTS else {name: part}
-    del answer["models"]
+    del answer["models"], answer["troubles"]  # `check` adds the age of the last run to these
     failures = [event_json(event) for event in state.failures]
     costs = models_json(state.tokens.models)
     return {**answer, **runs_json(state.runs), "costs": costs, "failures": failures}
@@ -353,6 +353,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
     if requests := state.unfinished.requests_open:
         lines.append(f"waiting    {counted(requests, 'request')}, until the sessions are idle")
+    lines += [f"expiring   {safe(one.what)}" for one in state.troubles if one.wanted]
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
@@ -390,7 +391,7 @@ def metrics(measured: Iterable[reports.Metric]) -> str:
         lines += [f"# HELP {name} {metric.help_text}", f"# TYPE {name} {metric.kind}"]
         if isinstance(metric.value, dict):
             lines += [
-                f'{name}{{outcome="{outcome.translate(_ESCAPED)}"}} {_number(number)}'
+                f'{name}{{{metric.label}="{outcome.translate(_ESCAPED)}"}} {_number(number)}'
                 for outcome, number in metric.value.items()
             ]
         else:

@@ -47,12 +47,14 @@ class Scanned(Struct):
 
 def frontier_of(
     examined: inspect.Examination, records: Records, *, extract: bool = True,
-    placeholders: bool = False,
+    placeholders: bool = False, lost: int = 0,
 ) -> Frontier:  # fmt: skip
     # Requests, an open turn and some rules need the whole session in the next scan.
     whole = records.requests or examined.survey.open_turn or examined.settings.needs_whole_session
     since = examined.survey.since if extract and not whole else None
-    return Frontier(since, remembers=examined.habits.remembers, placeholders=placeholders)
+    return Frontier(
+        since, remembers=examined.habits.remembers, placeholders=placeholders, lost=lost
+    )
 
 
 def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None:
@@ -74,6 +76,7 @@ def resume_of(planner: inspect.Planner, plan: Plan, rules: str) -> Resume | None
         session.fingerprint, mark, _rules(examined, rules), session.format.name, session.identity,
         record.id if record else None, offset, number, cursor,
         frontier.placeholders or bool(plan.sightings.here),
+        frontier.lost + sum(at < offset for at in plan.sightings.lost),
     )  # fmt: skip
 
 
@@ -137,7 +140,9 @@ def scan_tail(
         records = examined.records_of_lines()
         if record and store.requests.of_session(record.id):
             return None  # a request was recorded since the run began
-        frontier = frontier_of(examined, records, placeholders=before.placeholders)
+        frontier = frontier_of(
+            examined, records, placeholders=before.placeholders, lost=before.lost
+        )
         planner = inspect.Planner(examined, records, frontier=frontier, hurries=memory.named)
         fitting = fit_in(planner)
         plan = fitting.plan
@@ -158,6 +163,8 @@ def result_of(
     """Record and return the result of a scan. If the session is to be changed, it stays open."""
     examined, session = planner.examined, planner.examined.session
     resume = resume_of(planner, plan, memory.rules)
+    earlier = planner.frontier.lost if planner.frontier else 0
+    memory.lost[session.file.path] = earlier + len(plan.sightings.lost)
     scanned = Scanned(outcome, session.fingerprint, examined.format.name, plan.due_at)
     if outcome.outcome == "changed":
         memory.resumes[session.file.path] = None

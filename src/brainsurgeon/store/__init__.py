@@ -66,8 +66,8 @@ class Store:
         if database.identity(self.directory) != self.identity:
             path = database.database_path(self.directory)
             raise StoreUnusableError(
-                f"{path} vanished or was replaced while it was in use: nothing more was done. Run"
-                " the command again"
+                f"{path} vanished or was replaced while it was in use: nothing more was done. "
+                f"{database.NO_STORE}"
             )
 
     def count_dangling(self) -> int:

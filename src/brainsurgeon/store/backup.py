@@ -1,6 +1,7 @@
 """Copy a store to or from a backup file, replace its database, or remove the store."""
 
 import glob
+import json
 import os
 import secrets
 import sqlite3
@@ -13,6 +14,7 @@ from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import StoreCopy
 from brainsurgeon.store import database
 from brainsurgeon.store.extractions import Blobs, renumber
+from brainsurgeon.store.schema import ADDED
 
 # Values copied by one statement. Meanwhile, other processes cannot write to the store.
 _BATCH = 100
@@ -97,6 +99,9 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
             tables = copy.execute(  # without those that other programs added to the store
                 "SELECT name FROM main.sqlite_schema WHERE type = 'table'"
                 " AND name NOT IN ('blobs', 'sqlite_sequence')"
+                " AND (name NOT IN (SELECT value FROM json_each(?))"
+                " OR name IN (SELECT name FROM old.sqlite_schema))",
+                (json.dumps(list(ADDED)),),
             ).fetchall()
             _copy_values(copy)
             with no_rewrites:

@@ -27,7 +27,7 @@ from brainsurgeon.errors import (
     UsageError,
 )
 from brainsurgeon.model.entries import KeyPath
-from brainsurgeon.store.schema import SCHEMA, VERSION
+from brainsurgeon.store.schema import ADDED, SCHEMA, VERSION
 
 SCARCE = 64 << 20  # bytes of free disk below which rewrites may soon fail
 NONE_LEFT = 1 << 20  # bytes of free disk below which nothing can be stored
@@ -48,6 +48,11 @@ PAGE = 4096  # bytes; with 8192, a store was 7 % larger for values of 40 KB, 12 
 ADVICE = (
     "`brainsurgeon store restore FILE` puts a backup in its place; without a backup,"
     " `brainsurgeon doctor --repair` saves the values that can be read"
+)
+
+NO_STORE = (
+    "Set state_dir to the directory of the store, or put a backup of it in place (`brainsurgeon"
+    " store restore FILE`). If it is lost, `brainsurgeon scan --new-store` begins a new store"
 )
 
 APPLICATION_ID = 0x62737267
@@ -183,12 +188,21 @@ def open_database(directory: str, locks: int | None = None) -> sqlite3.Connectio
             connection = connect(path, "ro" if locks is None else "rw")
             try:
                 refuse_unknown(connection, path)
+                _complete(connection, writes=locks is not None)
             except BaseException:
                 connection.close()
                 raise
         if before is None or identity(directory) == before:
             return connection
         connection.close()  # the database was replaced meanwhile: this is the old one
+
+
+def _complete(connection: sqlite3.Connection, *, writes: bool) -> None:
+    """Add the tables that stores of earlier programs lack; for a reader, empty temporary ones."""
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    for name, table in ADDED.items():
+        if name not in names:
+            connection.execute(f"CREATE {'' if writes else 'TEMP '}{table}")
 
 
 def empty_database() -> sqlite3.Connection:

@@ -156,12 +156,14 @@ class Extractions(Table):
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
-    def count_expired(self, why: str) -> int:
+    def count_expired(self) -> int:
+        """Count the placeholders and archives in sessions whose values expired or were lost."""
         return int(self._first(
-            "SELECT count(*) FROM extractions WHERE expired_why = ?"
-            " AND EXISTS (SELECT 1 FROM placements p JOIN sessions s ON s.id = p.session_id"
-            " WHERE extraction_id = extractions.id AND coalesce(p.missed_at, s.missed_at) IS NULL)",
-            why,
+            "SELECT count(*) FROM extractions e JOIN placements p ON p.extraction_id = e.id"  # noqa: S608
+            " JOIN sessions s ON s.id = p.session_id WHERE e.expired_at IS NOT NULL"
+            f" AND {_NAMES} AND NOT (e.archive_id IS NOT NULL AND e.path = ?)"
+            " AND coalesce(p.missed_at, s.missed_at) IS NULL",
+            key_path_text(LINK),
         ))  # fmt: skip
 
     def of_run(self, run_id: int) -> list[Extraction]:

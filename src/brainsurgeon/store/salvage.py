@@ -26,6 +26,7 @@ from brainsurgeon.store.database import (
     refuse_unknown,
 )
 from brainsurgeon.store.extractions import Blobs
+from brainsurgeon.store.schema import ADDED
 
 _BEYOND = 10_000  # row ids to try after the highest known one, if a query failed
 _MOST = 100_000_000  # highest row id to try: a damaged row id may be any number
@@ -35,7 +36,7 @@ LOST = "lost with a damaged store"
 # could see sessions of other agents.
 NOWHERE = b"/lost-with-a-damaged-store"
 # The next scan fills these again. Only the costs of deleted sessions are lost.
-_LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls"})
+_LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls", *ADDED})
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
     " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"
@@ -45,7 +46,7 @@ _REFERENCES = (
     ' JOIN pragma_foreign_key_list(t.name) r JOIN pragma_table_info(t.name) c ON c.name = r."from"'
     " WHERE t.schema = 'main'"
 )
-_SCHEMA_NAMES = "SELECT name FROM sqlite_schema WHERE rootpage > 0"
+_SCHEMA_NAMES = "SELECT name, tbl_name FROM sqlite_schema WHERE rootpage > 0"
 _POINTER_MAP = 2  # the page of the pointer map in a database with auto_vacuum
 _Row = tuple[Any, ...]
 
@@ -118,7 +119,8 @@ def salvage(directory: str, fresh: str, now: float) -> Salvaged:
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
             create_schema(empty)
             refuse_without_room(os.path.dirname(fresh), os.stat(path).st_size)
-            if _has_schema(path, set(empty.execute(_SCHEMA_NAMES))):
+            names = {row for row in empty.execute(_SCHEMA_NAMES) if row[1] not in ADDED}
+            if _has_schema(path, names):
                 return _copy_rows(path, fresh, now)
             refuse_without_room(os.path.dirname(fresh), 2 * os.stat(path).st_size)
             _mend_schema(path, mended, empty)

@@ -53,6 +53,7 @@ class FileMemory:
         self._databases: list[tuple[str, FileState]] = []
         self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
+        self.lost: dict[str, int] = {}  # numbers of placeholders without a stored value
         self._changed: set[str] = set()  # databases
         self._seen = defaultdict[str, set[str]](set)  # names of files, by directory
         self._skipped_names: dict[str, list[str]] = {}
@@ -177,13 +178,15 @@ class FileMemory:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
-        self._states, self._fresh, self.resumes, self.savings = {}, [], {}, {}
+        self._states, self._fresh, self.resumes, self.savings, self.lost = {}, [], {}, {}, {}
 
     def write_down(self, store: Store) -> None:
         if self.full:
             store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)
+        for path, number in self.lost.items():
+            store.files.remember_lost(path, number)
         for path, resume in self.resumes.items():
             if resume is not None:
                 store.resumes.remember(path, resume)

@@ -251,3 +251,11 @@ CREATE TABLE resumes (path BLOB PRIMARY KEY, resume BLOB NOT NULL) STRICT, WITHO
 -- Single facts, as JSON.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
+
+# Caches, by name. A store of an earlier program gets these tables when it is opened for writing.
+ADDED = {
+    # How many placeholders without a stored value a scan found in a session, not counting those
+    # with a tombstone.
+    "lost": "TABLE lost (path BLOB PRIMARY KEY, number INTEGER NOT NULL) STRICT",
+}
+SCHEMA += "".join(f"CREATE {table};\n" for table in ADDED.values())

@@ -336,9 +336,23 @@ class FileStates(Table):
         )
         return {os.fsdecode(path): reason for path, reason in rows}
 
+    def any_below(self, path: str) -> bool:
+        name = os.fsencode(path)
+        statement = "SELECT 1 FROM files WHERE path > ? AND path < ? LIMIT 1"
+        return self._first(statement, name + b"/", name + b"0") is not None
+
+    def remember_lost(self, path: str, number: int) -> None:
+        self._execute("DELETE FROM lost WHERE path = ?", (os.fsencode(path),))
+        if number:
+            self._insert("lost", {"path": os.fsencode(path), "number": number})
+
+    def count_lost(self) -> int:
+        return int(self._first("SELECT coalesce(sum(number), 0) FROM lost"))
+
     def forget(self, paths: Iterable[str]) -> None:
         for path in paths:
             self._execute("DELETE FROM files WHERE path = ?", (os.fsencode(path),))
+            self.remember_lost(path, 0)
             directory, _, name = path.rpartition("/")
             rows = self.directories.get(directory, {})
             rows.pop(name, None)
