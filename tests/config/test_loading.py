@@ -76,7 +76,8 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
         "signed_thinking": "take", "signed_models": (), "when": "pays", "min_reclaim": 0.01,
         "quiet": 30, "abandoned_after": 3600, "keep_after_restore": 600,
         "keep_purge_control_calls": False, "scan_interval": 30, "auto_cron": None, "watch": True,
-        "retention": DAY, "retention_standing": 30 * DAY, "retention_cron": "0 */6 * * *",
+        "retention": DAY, "retention_missing": 30 * DAY, "retention_standing": None,
+        "retention_cron": "0 */6 * * *",
         "state_dir": f"{own_home}/.local/state/brainsurgeon",
         "log_level": "info", "log_format": "auto",
     }  # fmt: skip
@@ -88,7 +89,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
 WHOLE_NUMBERS = ("keep_recent", "keep_recent_tokens", "min_value_length")
 WAITS = ("keep_after_restore", "quiet", "abandoned_after")
 SWITCHES = ("enabled", "keep_purge_control_calls", "superseded", "watch")
-DURATIONS = ("retention", "retention_standing")
+DURATIONS = ("retention", "retention_missing", "retention_standing")
 KINDS = ["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
 
 

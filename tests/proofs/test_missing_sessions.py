@@ -223,12 +223,30 @@ def test_values_of_a_session_out_of_reach_are_kept_for_a_month(world, session, h
 
 
 @pytest.mark.parametrize("session", [with_own_id, generic_log])
-@pytest.mark.parametrize("hide", [renamed_to_bak, rotated_and_compressed, moved_out_of_the_root])
-def test_expiry_is_announced_a_week_before(world, session, hide):
+@pytest.mark.parametrize("hide", [renamed_to_bak, rotated_and_compressed])
+def test_values_of_a_readable_archive_are_kept_until_it_is_gone_for_a_month(world, session, hide):
+    """A copy or a compressed archive below the root is a session that is there."""
+    files = pruned(world, session)
+    before = {*world.root.rglob("*.jsonl*")}
+    hide(world, next(iter(files)))
+    [archive] = {*world.root.rglob("*.jsonl*")} - before
+    reports = live_days(world, 50)
+    assert (deleted(reports), announcements(world)) == (0, [])
+    archive.unlink()
+    reports = live_days(world, 23)
+    assert announcements(world) == []
+    reports += live_days(world, 7)
+
+    assert (deleted(reports), len(announcements(world))) == (0, 1)
+    assert [report.reasons for report in live_days(world, 1)] == [{MISSING: 1}]
+
+
+@pytest.mark.parametrize("session", [with_own_id, generic_log])
+def test_expiry_is_announced_a_week_before(world, session):
     """`status --check` warns for seven days; then only the missing session's value expires."""
     files = pruned(world, session)
     missing, *others = files
-    hide(world, missing)
+    moved_out_of_the_root(world, missing)
     reports = live_days(world, 23)
     assert announcements(world) == []
     reports += live_days(world, 1)

@@ -40,7 +40,7 @@ from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
 if TYPE_CHECKING:  # not every command needs these: methods import them
     from brainsurgeon.model.catalog import Price
-    from brainsurgeon.model.rules import ArchiveRules, Budget, Rule, Rules
+    from brainsurgeon.model.rules import ArchiveRules, Budget, Rule, Rules, Terms
 
 
 MaxStep = Annotated[
@@ -266,12 +266,30 @@ class ScheduleSettings(SettingsTable):
     )
     watch: Switch = key(True, "the daemon also scans soon after a change")
     retention: Duration = key(86_400, "how long the store keeps a value whose placeholder is gone")
+    retention_missing: Duration = key(
+        30 * 86_400,
+        "how long the store keeps a value whose session or entry is missing; if only "
+        "`retention_standing` is set, that long",
+    )
     retention_standing: Duration = key(
-        30 * 86_400, "how long the store keeps a value whose session is unchanged or missing"
+        None,
+        "how long the store keeps a value whose placeholder is in a session, after the session's "
+        "last activity",
     )
     retention_cron: Cron = key(
         "0 */6 * * *", "cron schedule on which the daemon deletes expired values"
     )
+
+    @property
+    def terms(self) -> Terms:
+        from brainsurgeon.model.rules import Terms  # noqa: PLC0415
+
+        # `retention_standing` once applied to missing sessions, too.
+        follows = keys_set(self).keys() & {"retention_missing", "retention_standing"}
+        missing = self.retention_missing
+        if follows == {"retention_standing"}:
+            missing = self.retention_standing
+        return Terms(self.retention, missing, self.retention_standing)
 
 
 class RootSettings(SettingsTable):

@@ -76,6 +76,8 @@ REGISTRY = "sessions.json"  # the gateway's records of an agent's sessions
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read
 UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts as held
 
+UNREADABLE_LOCK_FILE = "there is a lock file that cannot be read"
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -112,7 +114,7 @@ def lock_held(directory: int, name: str, now: float) -> str | None:
     except OSError as error:  # some programs use a directory as a lock
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return "there is a lock file that cannot be read"
+        return UNREADABLE_LOCK_FILE
     pid = payload.get("pid")
     if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
         return "there is a lock file" if now - modified < UNREADABLE_LOCK else None

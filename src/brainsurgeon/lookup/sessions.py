@@ -71,6 +71,16 @@ def note_record(store: Store, session: AnyOpen) -> SessionRecord:
         return note_within(store, session)
 
 
+def note_found(store: Store, session: AnyOpen) -> SessionRecord | None:
+    """Note a recorded session. A session whose path another one took is missing from now on."""
+    if find_record(store, session):
+        return note_record(store, session)
+    if store.sessions.at(session.file.path):
+        with store.transaction():
+            store.sessions.displace(session.file.path)
+    return None
+
+
 def note_within(store: Store, session: AnyOpen) -> SessionRecord:
     """Like `note_record`, inside the caller's transaction."""
     record = find_record(store, session)

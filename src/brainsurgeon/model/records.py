@@ -272,7 +272,7 @@ class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
 
 
 class Held(Struct, frozen=True):
-    """The times that decide when a stored value expires."""
+    """What decides when a stored value expires. Times may be counted by a `Timeline`."""
 
     id: int
     session_id: int
@@ -280,6 +280,7 @@ class Held(Struct, frozen=True):
     extracted_at: float
     restored_at: float | None = None
     unplaced_at: float | None = None  # since when no session has the placeholder
-    activity: float | None = None  # the last change of any session with the placeholder
+    activity: float | None = None  # the last activity of any session with the placeholder
     missed_at: float | None = None  # when a session or entry with the placeholder last went missing
-    unseen: bool = False  # it is unknown whether all of these sessions exist
+    days_missed: int = 0  # on how many days runs saw that it was missing
+    unseen: bool = False  # it is unknown whether a session has the placeholder

@@ -14,6 +14,14 @@ from brainsurgeon.model.turns import Tier
 Values = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
 
 
+class Terms(Struct, frozen=True):
+    """How long (seconds) the store keeps a value; None: for ever."""
+
+    retention: float | None  # its placeholder is in no session any more
+    missing: float | None  # its session or its entry is missing
+    standing: float | None  # its placeholder is in a session
+
+
 class Rule(Struct, frozen=True):
     kind: str
     tools: tuple[str, ...]  # globs; without any, all tools match

@@ -8,8 +8,8 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,6 +59,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts
 _REDACTION_WAIT = 86_400.0  # seconds for which scans look for the agent's call
+_LATER = "the request waits, and its values are kept, until the session can be changed"
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
@@ -123,9 +124,11 @@ def restore(
         *(replace(of_session, entry_id=entry_id) for entry_id in others),
     )
     deadline = now + _patience(settings) if how.wait else now
+    keeping = partial(_keeping, settings, store, file, requests, now)
+    kept = nullcontext if how.by_tool else keeping
     while True:
         try:
-            with store.runs.run("restore", now):
+            with kept(), store.runs.run("restore", now):
                 plan, rewrite = carry_out(settings, store, file, record, requests, clock)
                 finished = finish(rewrite)
             break
@@ -133,10 +136,7 @@ def restore(
             if clock() < deadline:
                 time.sleep(_TRY_AGAIN)
                 continue
-            until = clock() + _patience(settings)
-            with store.transaction():
-                for request in requests:
-                    store.requests.add(replace(request, asked_at=clock(), lapses_at=until))
+            _wait_for(settings, store, file, requests, clock())
             return replace(
                 answer, pending=True, why_pending=str(why), redaction=redaction,
                 restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
@@ -159,6 +159,31 @@ def restore(
         )
     at = store.extractions.restores(record.id).get(named.entry_id, now)
     return replace(_with_result(answer, plan), at=at, others=count, missed=answer.missed + not_done)
+
+
+@contextmanager
+def _keeping(
+    settings: Settings, store: Store, file: SessionFile, requests: Iterable[Request], now: float
+) -> Iterator[None]:
+    """Keep requests that fail because their session is blocked."""
+    try:
+        yield
+    except FailedError as why:
+        if not inspect.why_blocked(settings, store, file, now):
+            raise
+        _wait_for(settings, store, file, requests, now)
+        raise FailedError(f"{why}; {_LATER}") from why
+
+
+def _wait_for(
+    settings: Settings, store: Store, file: SessionFile, requests: Iterable[Request], now: float
+) -> None:
+    """Record requests. They lapse in time, unless their session is blocked."""
+    is_blocked = inspect.why_blocked(settings, store, file, now)
+    until = None if is_blocked else now + _patience(settings)
+    with store.transaction():
+        for request in requests:
+            store.requests.add(replace(request, asked_at=now, lapses_at=until))
 
 
 def _restore_request(
@@ -415,19 +440,27 @@ def _change(
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
         if not is_archive(file):  # no scan carries out requests there
-            _record(store, request, str(why))
+            _record(settings, store, file, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
-        return kind(title, "failed", reason=str(why).removeprefix(f"{title}: ")), None
+        reason = str(why).removeprefix(f"{title}: ")
+        refused = isinstance(why, FailedError) and not is_archive(file)
+        if refused and inspect.why_blocked(settings, store, file, request.asked_at):
+            _record(settings, store, file, request, reason)
+            reason = f"{reason}; {_LATER}"
+        return kind(title, "failed", reason=reason), None
 
 
-def _record(store: Store, request: Request, reason: str) -> None:
+def _record(
+    settings: Settings, store: Store, file: SessionFile, request: Request, reason: str
+) -> None:
     """Record a pending request. The request of a rollback never lapses: record it only once."""
     ident, run = request.session_id, request.rolls_back
+    if run is None:
+        _wait_for(settings, store, file, [request], request.asked_at)
+        return
     with store.transaction():
-        if run is None:
-            store.requests.add(request)
-        elif all(other.rolls_back != run for other in store.requests.of_session(ident)):
+        if all(other.rolls_back != run for other in store.requests.of_session(ident)):
             facts = {"rolls_back": run, "pending": True, "reason": reason}
             store.requests.add(request)
             store.events.add(request.asked_at, "rollback", ident, facts, store.runs.number())

@@ -5,25 +5,27 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain, islice
+from contextlib import contextmanager, nullcontext
+from typing import Any, Self
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, replace
 
 from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.hosts import processes
+from brainsurgeon.lookup.byte_search import ByteSearch
 from brainsurgeon.lookup.sessions import REPLACED, root_identity
-from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import Expiring, RetentionReport
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.rules import Terms
+from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import placeholders
-from brainsurgeon.sessions.discovery import any_format, discover
-from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
+from brainsurgeon.rewrite.inspect import why_blocked
+from brainsurgeon.sessions.discovery import any_format, discover_at
+from brainsurgeon.sessions.row_listing import list_rows, out_of_sight
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
@@ -32,7 +34,6 @@ from brainsurgeon.store.salvage import NOWHERE
 PAUSE = 0.026  # seconds: SQLite's first retries for a lock are at most 25 ms apart
 _MANY_ROWS = 100  # a pause follows a transaction of so many rows
 _BYTES_LIKE_ROW = 10_000  # deleted bytes that count as one row
-_MANY_FILES = 1000  # files that are looked up together
 HIDDEN = "the agent keeps its sessions in a database that is below no root"
 
 
@@ -45,7 +46,7 @@ def retention(
     if not dry_run:
         recover.recover(store)
     try:
-        with store.expiry.candidates() as candidates:
+        with store.expiry.candidates(dry_run=dry_run) as candidates:
             run = _Run(settings, store, candidates, clock(), report, check_stop)
             with store.runs.run("retention", run.now):
                 run.run()
@@ -61,17 +62,80 @@ def expiring(
 
     Values without any placeholder, which expire because their originals are back, are not listed.
     """
-    term = settings.retention_standing
+    state = _State.read(store, now)
     held_back = (store.facts.get("retention") or {}).get("held_back", {})
-    missing = term is not None and store.expiry.missing(now + within - term, held_back)
-    if term is None or not missing:
-        return []
-    values, first = missing
-    return [Expiring(decide.MISSING, values, first + term, is_short=term < decide.NOTICE)]
+    terms = replace(settings.terms, retention=None)
+    groups: dict[str, list[float]] = defaultdict(list)
+    with store.expiry.candidates(dry_run=True) as candidates:
+        candidates.add_sessions(
+            (record.id, root, record.missed_at is None, record.missed_at)
+            for record in store.sessions.all()
+            if (root := path_text(record.root)) not in held_back
+        )
+        state.gather(candidates, terms, within)
+        for held, missed in candidates:
+            # The runs until then will see what is missing.
+            counted = replace(state.counted(held, missed), days_missed=decide.DAYS_MISSED)
+            end = decide.expires_at(counted, terms)
+            if end and end[0] <= state.timeline.now + within:
+                groups[end[1]].append(now + max(0.0, end[0] - state.timeline.now))
+    lengths = {decide.MISSING: terms.missing, decide.SILENT: terms.standing}
+    return [
+        Expiring(why, len(ends), min(ends), is_short=(lengths[why] or 0) < decide.NOTICE)
+        for why, ends in sorted(groups.items())
+    ]  # fmt: skip
 
 
 def _is_behind_link(record: SessionRecord) -> bool:
     return not record.displaced and os.path.realpath(record.path) != record.path
+
+
+class _State(Struct):
+    """What the last run recorded, and the time until `clock`."""
+
+    clock: decide.Clock
+    before: decide.Clock | None  # of the last run
+    timeline: decide.Timeline
+    roots: dict[str, list[int]]  # the last trusted identity, and the newest session found then
+    days: dict[str, decide.DaysSeen]  # by root
+
+    @classmethod
+    def read(cls, store: Store, now: float) -> Self:
+        facts = store.facts.get("retention") or {}
+        clock = decide.Clock(now, processes.boot_clock(), processes.boot_id())
+        before = decide.Clock(**facts["clock"]) if facts.get("clock") else None
+        timeline = decide.Timeline.read(facts.get("stretches", ()), before).then(before, clock)
+        return cls(clock, before, timeline, facts.get("roots") or {}, facts.get("days") or {})
+
+    def facts(self, held_back: dict[str, str]) -> dict[str, Any]:
+        return {
+            "clock": asdict(self.clock), "roots": self.roots, "held_back": held_back,
+            "stretches": to_builtins(self.timeline.stretches), "days": self.days,
+        }  # fmt: skip
+
+    def gather(self, candidates: Candidates, terms: Terms, ahead: float = 0.0) -> None:
+        until = self.timeline.now + ahead
+
+        def wall(term: float | None) -> float | None:
+            return None if term is None else self.timeline.latest(until - term)
+
+        active = None if terms.standing is None else until - terms.standing
+        candidates.gather(wall(terms.retention), wall(terms.missing), active)
+
+    def counted(self, held: Held, missed: list[tuple[str, float]]) -> Held:
+        at = self.timeline.at
+
+        def past(moment: float | None) -> float:
+            # A time in the future was recorded by a wrong clock.
+            return -math.inf if moment is None or moment > self.clock.wall else at(moment)
+
+        unplaced = None if held.unplaced_at is None else at(held.unplaced_at)
+        return replace(
+            held, extracted_at=past(held.extracted_at), restored_at=past(held.restored_at),
+            unplaced_at=unplaced,
+            missed_at=max((at(moment) for _, moment in missed), default=None),
+            days_missed=decide.days_missed(missed, self.days, self.timeline),
+        )  # fmt: skip
 
 
 class _Run:
@@ -83,44 +147,64 @@ class _Run:
         self._candidates, self._report, self._check = candidates, report, check_stop
         # Databases count here even if scans skip them.
         self._roots = [replace(root, databases=True) for root in settings.root_directories()]
-        self._before = store.facts.get("retention") or {}
-        # By root: its last trusted identity, and the newest id of a session found then.
-        self._identities: dict[str, list[int]] = dict(self._before.get("roots") or {})
+        self._state, self._terms = _State.read(store, now), settings.terms
         self._not_trusted: dict[str, str] = {}  # reasons by root
+        self._records: dict[int, SessionRecord] = {}  # of the sessions that are there
         self._sessions: set[int] = set()
 
     def run(self) -> None:
-        dry_run, report = self._report.dry_run, self._report
-        report.values_held = self._store.expiry.count_held()
-        clock = decide.Clock(self.now, processes.boot_clock(), processes.boot_id())
-        last = self._before.get("clock")
-        before = decide.Clock(**last) if last else None
-        moved = decide.clock_moved(before, clock)
+        store, report, state = self._store, self._report, self._state
+        report.values_held = store.expiry.count_held()
+        moved = decide.clock_moved(state.before, state.clock)
+        search = self._search(moved=bool(moved))
         new_missed_at: list[tuple[int, float | None]] = []
-        self._candidates.add_sessions(self._sights(self._changes(), new_missed_at))
-        if not (dry_run or moved):
+        self._candidates.add_sessions(self._sights(new_missed_at))
+        if moved:  # what is missing is recorded by the next run
+            new_missed_at = [(ident, at) for ident, at in new_missed_at if at is None]
+        else:
+            self._note_day()
+        if not report.dry_run:
             self._record_missed(new_missed_at)
-        first = decide.first_in_days(before, clock)
-        if moved or (first and self._gather_candidates()):
-            report.held_back = dict.fromkeys(self._candidates.roots(), moved or first or "")
-        elif not first:
-            report.held_back = self._not_trusted
-            self._delete()
-        if dry_run:
-            return
-        for entries in self._store.rows.unneeded() if report.blobs_deleted else ():
+        report.held_back = self._held_back(search, moved)
+        if not (moved or search.unread):
+            self._delete(search)
+        if not report.dry_run:
+            self._clean_up()
+
+    def _search(self, *, moved: bool) -> ByteSearch:
+        state, dry_run = self._state, self._report.dry_run
+        if not (dry_run or moved):
+            with self._store.transaction():
+                self._store.searches.correct_future(self.now)
+        since = state.before.wall if state.before else None
+        search = ByteSearch(
+            self._store, self._roots, state.timeline, since, self.now, check_stop=self._check,
+            dry_run=dry_run,
+        )  # fmt: skip
+        search.look()
+        self._find(search)
+        search.read()
+        self._trust(search)
+        roots = {os.path.realpath(root.path) for root in self._roots}
+        # Below these, files may be that were not seen.
+        search.forget({root for root in roots if path_text(root) in self._not_trusted})
+        return search
+
+    def _clean_up(self) -> None:
+        state = self._state
+        for entries in self._store.rows.unneeded() if self._report.blobs_deleted else ():
             if entries:
                 with self._transaction(len(entries)):
                     self._store.rows.release(entries)
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
-        report.values_damaged = self._store.blobs.count_damaged()
-        facts = {"clock": asdict(clock), "roots": self._identities, "held_back": report.held_back}
+        self._report.values_damaged = self._store.blobs.count_damaged()
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
-            self._store.facts.put("retention", facts)
-            self._store.journal.close_ended(self.now - decide.ENDED)
+            self._store.facts.put("retention", state.facts(self._report.held_back))
+            ended = state.timeline.latest(state.timeline.now - decide.ENDED)
+            self._store.journal.close_ended(ended)
         for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):
                 with self._transaction(len(old)):
@@ -129,99 +213,114 @@ class _Run:
             self._check()
             give_way()
 
-    def _changes(self) -> dict[int, float]:
-        """Return when each session found was last changed, by record id. Also calls `_trust`."""
-        live: dict[int, float] = {}
-        errors: dict[str, str] = {}
-        items = chain(discover(self._roots, format_of=any_format), list_rows(self._roots))
-        while listed := list(islice(items, _MANY_FILES)):
-            changed: dict[str, float] = {}
-            for item in listed:
-                self._check()
-                if isinstance(item, Unreadable):
-                    errors.setdefault(item.root, f"{item.path}: {item.why}")
-                else:
-                    changed[item.path] = item.fingerprint.mtime_ns / 1e9
-            ids = self._store.sessions.ids_at(changed)
-            live |= {ident: changed[path] for path, ident in ids.items()}
-        roots = {os.path.realpath(root.path) for root in self._roots}
-        found: dict[str, list[int]] = {root: [] for root in roots}
+    def _find(self, search: ByteSearch) -> None:
         for record in self._store.sessions.all():
             self._check()
-            seen = found.setdefault(record.root, [])
-            if record.displaced:
-                live.pop(record.id, None)
-            elif record.id not in live and not _is_behind_link(record):
-                with suppress(OSError):  # of several hard links, discovery yields only one path
-                    live[record.id] = os.stat(record.path, follow_symlinks=False).st_mtime
-            if record.id in live:
-                seen.append(record.id)
-            if record.root not in roots:
-                live.pop(record.id, None)
-        self._trust(roots, found, errors)
-        return live
+            is_there = record.id in search.found
+            if not (is_there or record.displaced or _is_behind_link(record)):
+                # Of several hard links, discovery yields only one path.
+                is_there = os.path.lexists(record.path)
+            if is_there and not record.displaced:
+                self._records[record.id] = record
 
-    def _trust(
-        self, roots: set[str], found: dict[str, list[int]], errors: dict[str, str]
-    ) -> None:  # fmt: skip
+    def _trust(self, search: ByteSearch) -> None:
         """Trust a readable root if a known session was found there or it is the same as before.
 
         In any other root, nothing expires: it may be the mount point of a disk.
         """
-        for root, seen in found.items():
+        roots = {os.path.realpath(root.path) for root in self._roots}
+        seen: dict[str, list[int]] = {root: [] for root in roots}
+        for record in self._store.sessions.all():
+            seen.setdefault(record.root, [])
+        for record in self._records.values():
+            seen[record.root].append(record.id)
+        known = self._state.roots
+        for root, ids in seen.items():
             text = path_text(root)
-            before = self._identities.get(text, [])
-            if why := errors.get(root):
+            before = known.get(text, [])
+            if why := search.problems.get(root):
                 self._not_trusted[text] = why
-            elif identity := root_identity(root, before, seen):
-                self._identities[text] = [*identity, max(0, *before[2:], *seen)]
+            elif identity := root_identity(root, before, ids):
+                known[text] = [*identity, max(0, *before[2:], *ids)]
             elif before or root not in {*roots, os.fsdecode(NOWHERE)}:
                 self._not_trusted[text] = REPLACED if os.path.exists(root) else "it cannot be read"
                 if root not in roots:  # if it is configured again, it counts as a new root
-                    self._identities.pop(text, None)
+                    known.pop(text, None)
+        # Sessions below former roots are missing.
+        self._records = {ident: one for ident, one in self._records.items() if one.root in roots}
 
-    def _sights(
-        self, changes: dict[int, float], new_missed_at: list[tuple[int, float | None]]
-    ) -> Iterator[Sight]:
+    def _note_day(self) -> None:
+        for root in self._state.roots:
+            if root not in self._not_trusted:
+                self._state.days[root] = decide.days_seen(
+                    self._state.days.get(root, ()), self._state.clock, self._state.timeline.now
+                )
+
+    def _held_back(self, search: ByteSearch, moved: str | None) -> dict[str, str]:
+        if moved:
+            return dict.fromkeys(self._candidates.roots(), moved)
+        if why := next(iter(search.unread.values()), None):
+            # It may contain any placeholder.
+            return dict.fromkeys(self._candidates.roots(), why) | self._not_trusted
+        return self._not_trusted
+
+    def _sights(self, new_missed_at: list[tuple[int, float | None]]) -> Iterator[Sight]:
         hidden = out_of_sight(self._roots)
         for record in self._store.sessions.all():
-            root, changed, missed = path_text(record.root), changes.get(record.id), None
-            is_trusted = root in self._identities and root not in self._not_trusted
-            if changed is None and is_trusted and not _is_behind_link(record):
+            root, is_there, missed = path_text(record.root), record.id in self._records, None
+            is_trusted = root in self._state.roots and root not in self._not_trusted
+            is_linked = _is_behind_link(record)
+            if not is_there and is_trusted and not is_linked:
                 missed = record.missed_at or self.now
             if hidden(record.agent_directory):
-                changed = missed = None
+                is_there, missed = False, None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
-            if missed != record.missed_at and (missed or changed or _is_behind_link(record)):
+            if missed != record.missed_at and (missed or is_there or is_linked):
                 new_missed_at.append((record.id, missed))
-            yield record.id, root, changed, missed
+            yield record.id, root, is_there and root not in self._not_trusted, missed
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
             with self._transaction(_MANY_ROWS):
                 self._store.sessions.record_missing(changed[at : at + _MANY_ROWS])
-        limit = self._settings.retention_standing
-        until = -math.inf if limit is None else self.now - limit
-        with self._transaction(1):
-            self._store.requests.lapse_missed(until, self.now, self._store.runs.current)
 
-    def _delete(self) -> None:
-        if not self._gather_candidates():
+    def _end_requests(self) -> None:
+        """End requests of missing sessions: restores, when the values expire, others at once."""
+        expired = [
+            record.id for record in self._store.sessions.all()
+            if record.missed_at is not None and self._has_expired(record, record.missed_at)
+        ]  # fmt: skip
+        with self._transaction(len(expired)):
+            run = self._store.runs.current
+            self._store.requests.lapse_missed(expired, self.now, run)
+
+    def _has_expired(self, record: SessionRecord, missed_at: float) -> bool:
+        missed = [(path_text(record.root), missed_at)]
+        held = self._state.counted(Held(0, record.id, 0, missed_at), missed)
+        end = decide.expires_at(held, self._terms)
+        return end is not None and end[0] <= self._state.timeline.now
+
+    def _delete(self, search: ByteSearch) -> None:
+        if not self._report.dry_run:
+            self._end_requests()
+        self._state.gather(self._candidates, self._terms)
+        if not any(map(self._why_expired, self._candidates)):
             return
-        self._spare_placed()
+        self._candidates.remove(search.last_seen_late)
+        self._spare_blocked()
         store, report, last = self._store, self._report, 0
         while True:
             self._check()
             with nullcontext() if report.dry_run else store.transaction():
                 page = self._candidates.page(last)  # without values that are now to be restored
-                expired = [(held, why) for held in page if (why := self._why_expired(held))]
+                expired = [(item[0], why) for item in page if (why := self._why_expired(item))]
                 if not report.dry_run:
                     ids = ((held.id, why) for held, why in expired)
                     blobs_deleted = store.expiry.delete(ids, self.now)
                     self._record(expired)
             if not page:
                 return
-            last = page[-1].id
+            last = page[-1][0].id
             size = sum(held.size for held, _ in expired)
             report.values_deleted += len(expired)
             report.bytes_deleted += size
@@ -232,17 +331,31 @@ class _Run:
                 if len(page) + size // _BYTES_LIKE_ROW >= _MANY_ROWS:
                     give_way()
 
-    def _gather_candidates(self) -> bool:  # whether any has expired
-        for root in self._not_trusted:
-            self._candidates.mark_unseen(root)
-        settings = self._settings
-        self._candidates.gather(self.now, settings.retention, settings.retention_standing)
-        return any(map(self._why_expired, self._candidates))
+    def _why_expired(self, item: tuple[Held, list[tuple[str, float]]]) -> str | None:
+        end = decide.expires_at(self._state.counted(*item), self._terms)
+        return end[1] if end and end[0] <= self._state.timeline.now else None
 
-    def _why_expired(self, held: Held) -> str | None:
-        settings = self._settings
-        end = decide.expires_at(held, settings.retention, settings.retention_standing)
-        return end[1] if end and end[0] <= self.now else None
+    def _spare_blocked(self) -> None:
+        """Keep the values of sessions that are blocked: somebody may still want to restore them."""
+        rows: dict[str, SessionFile] | None = None
+        paths = {self._records[ident].path: ident for ident in self._candidates.sessions()}
+        hits = [] if self._terms.standing is None else self._candidates.hit_paths()
+        for path in sorted({*paths, *hits}):
+            self._check()
+            file = discover_at(self._roots, path, any_format)
+            if file is None:
+                if rows is None:
+                    listed = list_rows(self._roots, self._store.rows.own_times())
+                    rows = {row.path: row for row in listed if isinstance(row, SessionFile)}
+                file = rows.get(path)
+            if isinstance(file, SessionFile) and not why_blocked(
+                self._settings, self._store, file, self.now
+            ):
+                continue
+            if path in paths:
+                self._candidates.mark_unseen(paths[path])
+            if path in paths or isinstance(file, SessionFile):
+                self._candidates.remove(self._candidates.names_at(path))
 
     def _record(self, expired: list[tuple[Held, str]]) -> None:
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -257,33 +370,6 @@ class _Run:
         sessions = {session for session, _ in sizes}
         store.runs.add(run_id, expired=len(expired), sessions=len(sessions - self._sessions))
         self._sessions |= sessions
-
-    def _spare_placed(self) -> None:
-        """Keep values with placeholders in sessions or archives that changed recently."""
-        limit = self._settings.retention_standing
-        since = float("-inf") if limit is None else self.now - limit
-        files = chain(placeholders.sessions_and_archives(self._roots), list_rows(self._roots))
-        # List all files before reading any: a file that moves in between is noticed as unreadable.
-        for file in [
-            file for file in files
-            if not isinstance(file, Unreadable) and file.fingerprint.mtime_ns / 1e9 > since
-        ]:  # fmt: skip
-            with self._held_back_if_unreadable(file.root, file.path):
-                found = placeholders.placeholders_in(file, self._check)
-                self._candidates.remove(map(id_named, found))
-        for database in databases_below(self._roots):
-            with self._held_back_if_unreadable(database.root, database.path):
-                archived = placeholders.archived_placeholders(database, self._check)
-                self._candidates.remove(id_named(text) for text, at in archived if at > since)
-
-    @contextmanager
-    def _held_back_if_unreadable(self, root: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._candidates.mark_unseen(path_text(root))
-            why = f"{path}: {error.strerror or type(error).__name__}"
-            self._report.held_back.setdefault(path_text(root), why)
 
     @contextmanager
     def _transaction(self, rows: int) -> Iterator[None]:

@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, nullcontext
-from functools import partial
+from functools import cache, partial
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon import errors, interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.sqlite import DatabaseState
-from brainsurgeon.lookup.sessions import find_record, note_record
+from brainsurgeon.lookup.sessions import find_record, note_found
 from brainsurgeon.model.plans import Outcome, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
@@ -22,13 +22,21 @@ from brainsurgeon.planning.snapshot import VERSION
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
+from brainsurgeon.rewrite.inspect import why_blocked
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.signals import count_calls, count_savings, notice, notice_pressure
-from brainsurgeon.sessions.discovery import discover, discover_at, has_agent_name, moved_to_database
+from brainsurgeon.sessions.discovery import (
+    discover,
+    discover_at,
+    has_agent_name,
+    moved_to_database,
+    session_at,
+)
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
+from brainsurgeon.store.journal import LEAST_WAIT
 from brainsurgeon.store.scan_memory import FileMemory
 from brainsurgeon.store.sessions import AGAIN, FAILED, IN_MEMORY, WAITS
 
@@ -95,6 +103,14 @@ def scan(
     return report
 
 
+class _LateRequests(Struct):
+    """Ids of requests that were not carried out in time."""
+
+    blocked: list[int] = field(default_factory=list)  # they wait
+    unblocked: list[int] = field(default_factory=list)  # they waited, and may lapse from now on
+    lapsed: list[int] = field(default_factory=list)
+
+
 class _Scan:
     def __init__(
         self, settings: Settings, store: Store, clock: Callable[[], float],
@@ -109,6 +125,8 @@ class _Scan:
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
+        self._missed = store.sessions.missed()  # ids by path
+        self._back: list[int] = []  # ids of those that are there again
         self._failed: list[Outcome] = []
 
     def run(self) -> None:
@@ -120,6 +138,8 @@ class _Scan:
                     self._report.problems.append(item)
                 else:
                     self._report.files_seen += 1
+                    if item.path in self._missed:
+                        self._back.append(self._missed[item.path])
                     self._scan_file(item)
                     if self._batch.full or self._memory.full:
                         self._carry_out()
@@ -258,8 +278,8 @@ class _Scan:
             examined = held.enter_context(quiet)
             if not has_agent_name(file):  # the walk could not read a leased file
                 raise NotIdleError(inspect.LEASED)
-            found = find_record(self._store, examined.session)
-            record = note_record(store, examined.session) if found and store else found
+            session = examined.session
+            record = note_found(store, session) if store else find_record(self._store, session)
             examined.check_turn()
             examined = replace(examined, record=record)
             records = examined.records
@@ -337,9 +357,14 @@ class _Scan:
             self._memory.clear()
             return
         now = self._clock()
+        requests = self._late_requests(now) if at_end else _LateRequests()
+        self._back += [
+            ident for path, ident in self._missed.items() if self._memory.was_skipped(path)
+        ]  # fmt: skip
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store)
+                self._store.sessions.record_seen(self._back)
                 for outcome in self._failed:
                     record = self._store.sessions.at(outcome.path)
                     facts = {"session": outcome.session, "reason": outcome.reason}
@@ -348,8 +373,9 @@ class _Scan:
                 remember(self._store, self._full)
                 if all_scanned and not self._report.problems:
                     self._memory.forget_missing(self._store)
-                if at_end:
-                    self._store.requests.lapse(now, self._store.runs.current)
+                self._store.requests.wait(requests.blocked, None)
+                self._store.requests.wait(requests.unblocked, now + LEAST_WAIT)
+                self._store.requests.lapse(requests.lapsed, now, self._store.runs.current)
                 if all_scanned:
                     self._store.facts.note_run(now)
         except BaseException as why:
@@ -361,6 +387,23 @@ class _Scan:
             self._report.problems.append(Unreadable(at, at, str(why)))
         self._memory.clear()
         self._full, self._failed = {}, []
+
+    def _late_requests(self, now: float) -> "_LateRequests":
+        late = _LateRequests()
+        is_blocked = cache(partial(self._is_blocked, now=now))
+        for ident, session, waits in self._store.requests.late(now):
+            if is_blocked(session):
+                late.blocked.append(ident)
+            else:
+                (late.unblocked if waits else late.lapsed).append(ident)
+        return late
+
+    def _is_blocked(self, session_id: int, now: float) -> bool:
+        record = self._store.sessions.by_id(session_id)
+        file = None if record.displaced else session_at(record.root, record.path)
+        if isinstance(file, Unreadable):
+            return True
+        return file is not None and bool(why_blocked(self._settings, self._store, file, now))
 
 
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:

@@ -25,7 +25,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.calls import RecordedCalls
-from brainsurgeon.planning.retention import expires_at
+from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
@@ -200,10 +200,10 @@ def described(
 ) -> dict[str, Any]:  # fmt: skip
     held = Held(
         value.id, value.session_id, value.size, value.extracted_at, value.restored_at,
-        activity=session.changed_at, missed_at=session.missed_at,
+        activity=session.changed_at, missed_at=session.missed_at, days_missed=DAYS_MISSED,
         unseen=session.changed_at is None and session.missed_at is None,
     )  # fmt: skip
-    end = expires_at(held, settings.retention, settings.retention_standing)
+    end = expires_at(held, settings.terms)
     description = {
         "entry_id": value.entry_id,
         "path": dotted(value.path),

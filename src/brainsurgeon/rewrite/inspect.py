@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from brainsurgeon import interruption
 from brainsurgeon.config import Settings
+from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
@@ -290,6 +291,35 @@ def examine_to_show(
     """Examine a session to show it. Raises FailedError or BusyError."""
     with discovery.open_to_show(file) as session:
         yield examine_open(settings, store, session, now, record)
+
+
+_AT_WORK_FOR = 86_400.0  # seconds of silence after which an agent no longer counts as at work
+
+
+def why_blocked(settings: Settings, store: Store, file: SessionFile, now: float) -> str | None:
+    """Return why a session is blocked, or None.
+
+    It is blocked if it is not idle, for any reason but an open turn or an agent at work for less
+    than a day.
+    """
+    try:
+        with discovery.open_session(file) as session:
+            _ = session.format
+            check_touchable(session, settings)
+            check_mount(session)
+            examined = examine_open(settings, store, session, now, kept_messages=0)
+            try:
+                examined.check_turn()
+            except NotIdleError as why:
+                unclear = why.given_up or str(why) == openclaw.UNREADABLE_LOCK_FILE
+                return str(why) if unclear or examined.silent >= _AT_WORK_FOR else None
+    except (RefusedError, BusyError, NotIdleError) as why:
+        return str(why)
+    except FileNotFoundError:
+        return None
+    except OSError as why:
+        return why.strerror or type(why).__name__
+    return None
 
 
 def _silent_for(store: Store, file: SessionFile, now: float) -> float:

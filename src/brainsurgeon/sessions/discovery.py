@@ -227,7 +227,10 @@ class _Walk(Struct, frozen=True):
         self, directory: str, name: str, descriptor: int
     ) -> Iterator[SessionFile | Unreadable]:
         path = f"{directory}/{name}"
-        if not self.wanted(name) or claude_code.is_no_session(path, self.claude_home):
+        if not self.wanted(name):
+            return
+        of_session = path[: path.rindex(".jsonl") + len(".jsonl")] if ".jsonl" in name else path
+        if claude_code.is_no_session(of_session, self.claude_home):
             return
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)

@@ -1,10 +1,15 @@
 """Search agents' files and databases, including archives, for placeholders."""
 
+import bz2
 import errno
+import lzma
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import zstandard
 
@@ -18,15 +23,25 @@ from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 
+_HEAD = 4096  # bytes in which a text has no null byte
 _PACKED = 256  # bytes to unpack at a time: each byte may become 30,000
 _ZSTD = b"\x28\xb5\x2f\xfd"
-# The text of a placeholder, and the last change of its session or archive (seconds since 1970).
-Sighting = tuple[str, float]
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {  # by the first bytes of a file
+    _ZSTD: lambda: zstandard.ZstdDecompressor().decompressobj(),
+    b"\x1f\x8b": lambda: zlib.decompressobj(16 + zlib.MAX_WBITS),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+}
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
     items = discover(roots, openclaw.is_archive_name, any_format)
     return (item for item in items if isinstance(item, SessionFile))
+
+
+def may_be_session(name: str) -> bool:
+    """Check whether a file may be a session, an archive or any copy, compressed or not."""
+    return ".jsonl" in name and not name.endswith((".lock", ".trajectory.jsonl"))
 
 
 def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
@@ -48,7 +63,7 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
     placeholders, tail = set[bytes](), b""
     with _as_os_errors(), open_session(file, check_stop) as session:
         chunks = session.stream(0, session.fingerprint.size)
-        for piece in _unpacked(chunks) if file.name.endswith(".zst") else chunks:
+        for piece in chunks if file.in_database or is_plain(file.name) else unpacked(chunks):
             check_stop()
             text = tail + piece
             placeholders.update(entries.PLACEHOLDER.findall(text))
@@ -56,18 +71,19 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
     return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
-def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> Iterator[Sighting]:
+def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> set[str]:
+    placeholders = set[bytes]()
     with _as_os_errors(), open_database(database.path) as opened:
-        for _, archived_at, data in _archives(opened):
+        for _, data in _archives(opened):
             check_stop()
-            for text in set(entries.PLACEHOLDER.findall(data)):
-                yield os.fsdecode(text), archived_at
+            placeholders.update(entries.PLACEHOLDER.findall(data))
+    return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
 def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
     """Yield ids and lines of archived sessions. Numbers and offsets of the lines are 0."""
     with _as_os_errors(), open_database(database.path) as opened:
-        for session, _, data in _archives(opened):
+        for session, data in _archives(opened):
             yield session, [entries.Line(0, 0, raw) for raw in data.split(b"\n")]
 
 
@@ -75,16 +91,16 @@ def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
 def _as_os_errors() -> Iterator[None]:
     try:
         yield
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, zlib.error, lzma.LZMAError, EOFError) as error:
         raise OSError(errno.EIO, "an archive cannot be unpacked") from error
     except (RefusedError, BusyError) as error:
         raise OSError(errno.EIO, str(error)) from error
 
 
-def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
-    for table, time_column, in_database in (
-        ("session_transcript_archives", "created_at", "1"),
-        ("session_transcript_cold_archives", "archived_at", "storage = 'sqlite'"),
+def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
+    for table, in_database in (
+        ("session_transcript_archives", "1"),
+        ("session_transcript_cold_archives", "storage = 'sqlite'"),
     ):
         if not sqlite.has_table(opened, table):
             continue
@@ -93,24 +109,42 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, float, bytes]]:
         count = opened.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0  # noqa: S608
         for number in range(1, count + 1):  # one at a time: an archive is a whole session
             row = opened.execute(
-                f"SELECT session_id, {time_column}, archive_blob FROM {table} WHERE rowid = ?",  # noqa: S608
+                f"SELECT session_id, archive_blob FROM {table} WHERE rowid = ?",  # noqa: S608
                 (number,),
             ).fetchone()
             if row:
-                session, archived_at, data = row
-                packed = data.startswith(_ZSTD)
-                yield session, archived_at / 1000, b"".join(_unpacked([data])) if packed else data
+                session, data = row
+                yield session, b"".join(unpacked([data])) if data.startswith(_ZSTD) else data
 
 
-def _unpacked(packed: Iterable[bytes]) -> Iterator[bytes]:
-    frame = zstandard.ZstdDecompressor().decompressobj()
+def is_plain(name: str) -> bool:
+    return openclaw.is_session_name(name) or name.endswith(".jsonl")
+
+
+def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a file that may be compressed. Raises OSError if that is unknown."""
+    pieces = iter(chunks)
+    first = next(pieces, b"")
+    start = next((new for magic, new in _UNPACKERS.items() if first.startswith(magic)), None)
+    if start is not None:
+        yield from _unpack(start, chain([first], pieces))
+        return
+    if b"\0" in first[:_HEAD]:
+        raise OSError(errno.EIO, "it is packed in a way that brainsurgeon does not know")
+    yield from chain([first], pieces)
+
+
+def _unpack(start: Callable[[], Any], packed: Iterable[bytes]) -> Iterator[bytes]:
+    frame = start()
     for chunk in packed:
         for at in range(0, len(chunk), _PACKED):
             rest = chunk[at : at + _PACKED]
             while rest:
                 if frame.eof:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
+                    rest = rest.lstrip(b"\0")  # padding
+                    frame = start() if rest else frame
+                    continue
                 yield frame.decompress(rest)
                 rest = frame.unused_data if frame.eof else b""
     if not frame.eof:
-        raise zstandard.ZstdError("an archive is cut off")
+        raise EOFError

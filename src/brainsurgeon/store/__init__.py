@@ -13,7 +13,7 @@ from typing import Self
 
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
 from brainsurgeon.model.records import OpenRewrite
-from brainsurgeon.store import database, expiry, extractions, history, journal, sessions
+from brainsurgeon.store import database, expiry, extractions, history, journal, searches, sessions
 
 
 class Store:
@@ -41,6 +41,7 @@ class Store:
         self.rows = sessions.Rows(connection)
         self.runs = history.Runs(connection)
         self.savings = sessions.SavingsSoFar(connection)
+        self.searches = searches.Searches(connection)
         self.sessions = sessions.Sessions(connection)
         self.spending = sessions.Spending(connection)
         self.sums = history.Sums(connection)

@@ -7,13 +7,17 @@ it is large. They are read in pages: a long read would delay the commits of othe
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from msgspec.structs import replace
+
 from brainsurgeon.model.records import Held
 from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
+from brainsurgeon.store.schema import ADDED
 from brainsurgeon.store.sessions import Rows
 
 PAGE = 1000  # largest number of values in a transaction; other processes wait for it
@@ -36,48 +40,41 @@ _NEEDED = """
                 (SELECT session_id FROM placements WHERE extraction_id = e.id))"""
 
 
-# The id and root of a session, its last change if it exists, and since when it is missing if not.
-# Both times are None if this is unknown.
-Sight = tuple[int, str, float | None, float | None]
+# The id and root of a session, whether it is there, and since when it is missing if not. If it is
+# neither, that is unknown.
+Sight = tuple[int, str, bool, float | None]
+_TABLES = ("due", "sight", "hit")
+_DROP = "".join(f"DROP TABLE IF EXISTS temp.{table};" for table in _TABLES)
 
 
 class Expiry(Table):
     @contextmanager
-    def candidates(self) -> Iterator[Candidates]:
-        drop = "DROP TABLE IF EXISTS temp.due; DROP TABLE IF EXISTS temp.sight;"
+    def candidates(self, *, dry_run: bool) -> Iterator[Candidates]:
+        """Yield the candidates of a run. With `dry_run`, changes of `searches` are temporary."""
         self._connection.executescript(
-            f"{drop} CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
+            f"{_DROP} CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
             "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
             " activity REAL, missed_at REAL);"
+            "CREATE TEMP TABLE hit (name TEXT PRIMARY KEY, activity REAL NOT NULL) WITHOUT ROWID;"
         )
+        drop = ""
+        if dry_run:
+            table = ADDED["searches"].replace("TABLE", "TABLE IF NOT EXISTS", 1)
+            self._connection.execute(f"CREATE TEMP {table}")
+            kept = self._first("SELECT count(*) FROM main.sqlite_master WHERE name = 'searches'")
+            if kept:
+                self._execute("INSERT INTO temp.searches SELECT * FROM main.searches")
+            drop = "DROP TABLE temp.searches" if kept else "DELETE FROM temp.searches"
         try:
             yield Candidates(self._connection)
         finally:
             with suppress(sqlite3.Error):  # other statements report a failing store
-                self._connection.executescript(f"PRAGMA cache_size = {-_USUAL_CACHE}; {drop}")
+                self._connection.executescript(
+                    f"PRAGMA cache_size = {-_USUAL_CACHE}; {_DROP} {drop}"
+                )
 
     def count_held(self) -> int:
         return int(self._first(f"SELECT count(*) FROM extractions e WHERE {_STORED}"))  # noqa: S608
-
-    def missing(self, missed_before: float, held_back: Iterable[str]) -> tuple[int, float] | None:
-        """Count the values whose last placeholder went missing before `missed_before`.
-
-        Return the number and the earliest such time, or None. Values that are still needed, or have
-        a placeholder below a root in `held_back`, are not counted.
-        """
-        count, first = self._execute(
-            "SELECT count(*), min(missed) FROM"  # noqa: S608
-            " (SELECT max(iif(CAST(s.root AS TEXT) IN (SELECT value FROM json_each(?2)), 9e999,"
-            " coalesce(p.missed_at, s.missed_at, 9e999))) AS missed FROM extractions e"
-            " JOIN placements p ON p.extraction_id = e.id JOIN sessions s ON s.id = p.session_id"
-            f" WHERE {_STORED} AND NOT ({_NEEDED}) AND e.id IN"
-            " (SELECT extraction_id FROM placements WHERE missed_at <= ?1"
-            " UNION SELECT extraction_id FROM placements WHERE session_id IN"
-            " (SELECT id FROM sessions WHERE missed_at <= ?1))"
-            " GROUP BY e.id) WHERE missed <= ?1",
-            (missed_before, json.dumps(list(held_back))),
-        ).fetchone()
-        return (count, first) if count else None
 
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
         """Turn extractions into tombstones; return how many rows of `blobs` were deleted."""
@@ -107,35 +104,50 @@ class Expiry(Table):
 
 class Candidates(Table):
     def add_sessions(self, sights: Iterable[Sight]) -> None:
-        self._executemany("INSERT INTO temp.sight VALUES (?, ?, ?, ?)", sights)
+        """Add sessions. Those that are there and were not searched count as unknown."""
+        self._executemany(
+            "INSERT INTO temp.sight VALUES (?1, ?2, iif(?3, (SELECT q.active_at FROM sessions s"
+            " JOIN searches q ON q.path = s.path WHERE s.id = ?1), NULL), ?4)",
+            sights,
+        )
 
     def roots(self) -> list[str]:
         return self._column("SELECT DISTINCT root FROM temp.sight")
 
-    def gather(self, now: float, retention: float | None, standing: float | None) -> None:
+    def gather(
+        self, unplaced_until: float | None, missed_until: float | None, active_until: float | None
+    ) -> None:
         """Add every value that may have expired.
 
-        A value is kept for `standing` seconds after the last change of a session with its
-        placeholder, and for `retention` seconds without a placeholder. None means for ever.
+        These are values in no session, values of missing sessions or entries, and values in
+        sessions, since such a time or earlier. The last time is counted, the others are not.
         """
-        if retention is not None:
+        if unplaced_until is not None:
             self._add(
                 "SELECT unplaced_at, id FROM extractions"
                 " WHERE unplaced_at <= ? AND blob_id IS NOT NULL AND (unplaced_at, id) > (?, ?)"
-                " ORDER BY unplaced_at, id LIMIT ?", now - retention,
+                " ORDER BY unplaced_at, id LIMIT ?", unplaced_until,
             )  # fmt: skip
-        if standing is not None:
-            self._add(
-                "SELECT p.session_id, p.extraction_id FROM placements p"
-                " CROSS JOIN temp.sight s USING (session_id)"
-                " WHERE min(coalesce(p.missed_at, 9e999), coalesce(s.activity, s.missed_at, 9e999))"
-                " <= ? AND (p.session_id, p.extraction_id) > (?, ?)"
-                " ORDER BY p.session_id, p.extraction_id LIMIT ?", now - standing,
-            )  # fmt: skip
+        for since, until in (
+            ("coalesce(p.missed_at, s.missed_at)", missed_until),
+            ("s.activity", active_until),
+        ):
+            if until is not None:
+                self._add(
+                    "SELECT p.session_id, p.extraction_id FROM placements p"  # noqa: S608
+                    " CROSS JOIN temp.sight s USING (session_id)"
+                    f" WHERE {since} <= ? AND (p.session_id, p.extraction_id) > (?, ?)"
+                    " ORDER BY p.session_id, p.extraction_id LIMIT ?", until,
+                )  # fmt: skip
         self._execute("CREATE INDEX temp.due_name ON due (name)")
+        self._execute(
+            "INSERT INTO temp.hit SELECT j.value, max(q.active_at)"
+            " FROM searches q, json_each(q.names) j"
+            " WHERE j.value IN (SELECT name FROM temp.due WHERE name IS NOT NULL) GROUP BY 1"
+        )
 
     def _add(self, statement: str, until: float) -> None:
-        """Add the values that a statement finds and that were extracted before `until`.
+        """Add the values that a statement finds and that can be deleted.
 
         The last column of the statement is the id of the extraction. Its parameters are `until`,
         the last row of the previous page, and the number of rows in a page.
@@ -146,8 +158,8 @@ class Candidates(Table):
                 "INSERT OR IGNORE INTO temp.due"  # noqa: S608
                 " SELECT e.id, iif(e.replacement IS NULL, e.name, NULL)"
                 " FROM json_each(?) j CROSS JOIN extractions e ON e.id = j.value"
-                f" WHERE {_STORED} AND e.extracted_at <= ?",
-                (json.dumps([row[-1] for row in rows]), until),
+                f" WHERE {_STORED}",
+                (json.dumps([row[-1] for row in rows]),),
             )
             last = rows[-1]
 
@@ -159,21 +171,53 @@ class Candidates(Table):
                 (json.dumps(listed[at : at + PAGE]),),
             )
 
-    def mark_unseen(self, root: str) -> None:
-        self._execute(
-            "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE root = ?", (root,)
+    def hit_paths(self) -> list[str]:
+        """Return where the placeholders of these values were found."""
+        paths = self._column(
+            "SELECT path FROM searches q WHERE EXISTS"
+            " (SELECT 1 FROM json_each(q.names) WHERE value IN (SELECT name FROM temp.due))"
+        )
+        return [os.fsdecode(path) for path in paths]
+
+    def names_at(self, path: str) -> list[str]:
+        return self._column(
+            "SELECT j.value FROM searches q, json_each(q.names) j WHERE q.path = ?",
+            os.fsencode(path),
         )
 
-    def page(self, after: int) -> list[Held]:
-        page: list[Held] = []
+    def sessions(self) -> list[int]:
+        """Return the sessions that are there, and concern any of these values."""
+        return self._column(
+            "SELECT session_id FROM temp.sight WHERE activity IS NOT NULL AND (session_id IN"
+            " (SELECT e.session_id FROM temp.due d JOIN extractions e ON e.id = d.id)"
+            " OR session_id IN (SELECT p.session_id FROM temp.due d"
+            " JOIN placements p ON p.extraction_id = d.id))"
+        )
+
+    def mark_unseen(self, session_id: int) -> None:
+        self._execute(
+            "UPDATE temp.sight SET activity = NULL, missed_at = NULL WHERE session_id = ?",
+            (session_id,),
+        )
+
+    def page(self, after: int) -> list[tuple[Held, list[tuple[str, float]]]]:
+        """Return values, each with the roots and times of the sessions or entries it is missed in.
+
+        The times of a value are not counted, except that of its last activity.
+        """
+        page: list[tuple[Held, list[tuple[str, float]]]] = []
         total = 0
-        for row in self._execute(
+        for *row, unseen, missed in self._execute(
             "SELECT e.id, e.session_id, e.size, e.extracted_at, e.restored_at, e.unplaced_at,"  # noqa: S608
-            " max(iif(p.missed_at IS NULL, s.activity, NULL)),"
-            " max(coalesce(p.missed_at, s.missed_at)),"
-            " max(p.session_id IS NOT NULL AND s.activity IS NULL AND s.missed_at IS NULL)"
-            " OR (own.activity IS NULL AND own.missed_at IS NULL)"
+            " iif(d.name IS NULL, max(iif(p.missed_at IS NULL, s.activity, NULL)), h.activity),"
+            # The tables say that it is in a session, but the search did not find it there.
+            " max(d.name IS NOT NULL AND h.name IS NULL AND p.session_id IS NOT NULL"
+            " AND p.missed_at IS NULL AND s.activity IS NOT NULL)"
+            " OR max(p.session_id IS NOT NULL AND s.activity IS NULL AND s.missed_at IS NULL)"
+            " OR (own.activity IS NULL AND own.missed_at IS NULL),"
+            " json_group_array(json_array(s.root, coalesce(p.missed_at, s.missed_at)))"
             " FROM temp.due d CROSS JOIN extractions e ON e.id = d.id"
+            " LEFT JOIN temp.hit h ON h.name = d.name"
             " LEFT JOIN placements p ON p.extraction_id = e.id"
             " LEFT JOIN temp.sight s ON s.session_id = p.session_id"
             " LEFT JOIN temp.sight own ON own.session_id = e.session_id"
@@ -181,15 +225,15 @@ class Candidates(Table):
             " GROUP BY d.id ORDER BY d.id LIMIT ?",
             (after, PAGE),
         ):
-            held = Held(*(*row[:-1], bool(row[-1])))
+            held = replace(Held(*row), unseen=bool(unseen))
             total += held.size
             if page and total > LARGE:
                 break
-            page.append(held)
+            page.append((held, [(root, at) for root, at in json.loads(missed) if at is not None]))
         return page
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[tuple[Held, list[tuple[str, float]]]]:
         last = 0
         while page := self.page(last):
             yield from page
-            last = page[-1].id
+            last = page[-1][0].id

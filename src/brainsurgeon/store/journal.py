@@ -63,17 +63,39 @@ class Requests(Table):
             facts = {"action": action, "entry_id": entry, "reason": why}
             Events(self._connection).add(now, "lapse", session, facts, run_id)
 
-    def lapse(self, now: float, run_id: int | None = None) -> None:
-        late = self._column("SELECT id FROM requests WHERE lapses_at <= ?", now)
-        self.cancel(late, "its session was not idle in time, or is excluded or gone", now, run_id)
+    def late(self, now: float) -> list[tuple[int, int, bool]]:
+        """Return id and session of the requests that lapse now unless their session is blocked.
 
-    def lapse_missed(self, missed_before: float, now: float, run_id: int | None) -> None:
-        """End requests of missing sessions: restores, which hold their values, only after a time.
+        The last item is true for requests that wait as long as their session is blocked.
+        """
+        rows = self._execute(
+            "SELECT id, session_id, lapses_at IS NULL FROM requests WHERE lapses_at <= ?"
+            " OR (lapses_at IS NULL AND rolls_back IS NULL AND action IN ('restore', 'relieve'))",
+            (now,),
+        )
+        return [(ident, session, bool(waits)) for ident, session, waits in rows]
+
+    def wait(self, ids: Iterable[int], lapses_at: float | None) -> None:
+        """Set when requests lapse. None: not while their session is blocked."""
+        self._executemany(
+            "UPDATE requests SET lapses_at = ? WHERE id = ?"
+            " AND (? IS NOT NULL OR action IN ('restore', 'relieve'))",
+            ((lapses_at, ident, lapses_at) for ident in ids),
+        )
+
+    def lapse(self, ids: Iterable[int], now: float, run_id: int | None = None) -> None:
+        self.cancel(ids, "its session was not idle in time, or is excluded or gone", now, run_id)
+
+    def lapse_missed(self, expired: Iterable[int], now: float, run_id: int | None) -> None:
+        """End requests of missing sessions: restores, which hold their values, if they `expired`.
 
         Without its session, no other request has an effect.
         """
         ids = "SELECT w.id FROM requests w JOIN sessions s ON s.id = w.session_id WHERE w.action"
-        late = self._column(f"{ids} = 'restore' AND s.missed_at <= ?", missed_before)
+        late = self._column(
+            f"{ids} = 'restore' AND s.id IN (SELECT value FROM json_each(?))",  # noqa: S608
+            json.dumps([*expired]),
+        )
         why = "its session has been missing for so long that its values expire"
         self.cancel(late, why, now, run_id)
         others = self._column(f"{ids} != 'restore' AND s.missed_at IS NOT NULL")

@@ -77,6 +77,11 @@ class FileMemory:
         self._skipped_names[directory] = names
         self.skipped += len(names)
 
+    def was_skipped(self, path: str) -> bool:
+        """Check whether the run found a file and did not read it, as it was unchanged."""
+        directory, _, name = path.rpartition("/")
+        return name in self._skipped_names.get(directory, ())
+
     def first_seen(self, file: SessionFile, now: float) -> float:
         state = self.state_of(file.path)
         return state.first_seen if state and state.fingerprint == file.fingerprint else now

@@ -257,5 +257,12 @@ ADDED = {
     # How many placeholders without a stored value a scan found in a session, not counting those
     # with a tombstone.
     "lost": "TABLE lost (path BLOB PRIMARY KEY, number INTEGER NOT NULL) STRICT",
+    # What the last retention run found in files and databases, as in Search. `names` is JSON.
+    "searches": (
+        "TABLE searches (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE,"
+        " device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,"
+        " mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, is_proven INTEGER NOT NULL,"
+        " active_at REAL NOT NULL, names TEXT NOT NULL) STRICT"
+    ),
 }
 SCHEMA += "".join(f"CREATE {table};\n" for table in ADDED.values())

@@ -47,7 +47,7 @@ class Sessions(Table):
         """
         record, holder = record or self.fitting(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
-            self._execute("UPDATE sessions SET path = NULL WHERE id = ?", (holder.id,))
+            self.displace(file.path)
         path = os.fsencode(file.path)
         row = {
             "agent": path_text(file.agent), "agent_directory": os.fsencode(file.agent_directory),
@@ -91,6 +91,22 @@ class Sessions(Table):
         self._executemany(
             "UPDATE sessions SET missed_at = ?2 WHERE id = ?1 AND missed_at IS NOT ?2", missed
         )
+
+    def missed(self) -> dict[str, int]:
+        """Return the ids of missing sessions by their paths."""
+        rows = self._execute(
+            "SELECT path, id FROM sessions WHERE missed_at IS NOT NULL AND path IS NOT NULL"
+        )
+        return {os.fsdecode(path): ident for path, ident in rows}
+
+    def record_seen(self, ids: Iterable[int]) -> None:
+        self._executemany(
+            "UPDATE sessions SET missed_at = NULL WHERE id = ? AND path IS NOT NULL",
+            ((ident,) for ident in ids),
+        )
+
+    def displace(self, path: str) -> None:
+        self._execute("UPDATE sessions SET path = NULL WHERE path = ?", (os.fsencode(path),))
 
     def any_at_or_below(self, path: str) -> bool:
         name = os.fsencode(path)
