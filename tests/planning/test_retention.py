@@ -129,9 +129,15 @@ def test_a_clock_that_was_ahead_across_a_reboot_counts_a_week_at_most():
     assert timeline.now - timeline.at(first.wall) == 7 * DAY + HOUR
 
 
-@given(st.lists(st.tuples(
-    st.integers(-2 * 10**9, 2 * 10**9), st.integers(0, 10**7), st.sampled_from(["this", "other"]),
-), min_size=1, max_size=12), st.lists(st.integers(0, 4 * 10**9), min_size=2, max_size=9))  # fmt: skip
+STEPS = st.tuples(
+    st.integers(-2 * 10**9, 2 * 10**9), st.integers(0, 10**7), st.sampled_from(["this", "other"])
+)
+
+
+@given(
+    st.lists(STEPS, min_size=1, max_size=12),
+    st.lists(st.integers(0, 4 * 10**9), min_size=2, max_size=9),
+)
 def test_counted_time_never_goes_back(steps, moments):
     """Whatever the clocks do, a later moment never has an earlier counted time."""
     clocks, wall, boot = [], 1e9, 1e6

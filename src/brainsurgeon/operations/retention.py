@@ -306,7 +306,7 @@ class _Run:
         self._state.gather(self._candidates, self._terms)
         if not any(map(self._why_expired, self._candidates)):
             return
-        self._candidates.remove(search.last_seen_late)
+        self._candidates.remove(search.last_seen_late, unless_hit=True)
         self._spare_blocked()
         store, report, last = self._store, self._report, 0
         while True:

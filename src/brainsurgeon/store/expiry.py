@@ -139,6 +139,13 @@ class Candidates(Table):
                     f" WHERE {since} <= ? AND (p.session_id, p.extraction_id) > (?, ?)"
                     " ORDER BY p.session_id, p.extraction_id LIMIT ?", until,
                 )  # fmt: skip
+        if active_until is not None:  # it may be in an archive, whose session is missing
+            self._add(
+                "SELECT q.id, e.id FROM searches q, json_each(q.names) j"
+                " JOIN extractions e ON e.name = j.value"
+                " WHERE q.active_at <= ? AND (q.id, e.id) > (?, ?) ORDER BY q.id, e.id LIMIT ?",
+                active_until,
+            )
         self._execute("CREATE INDEX temp.due_name ON due (name)")
         self._execute(
             "INSERT INTO temp.hit SELECT j.value, max(q.active_at)"
@@ -163,11 +170,12 @@ class Candidates(Table):
             )
             last = rows[-1]
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove(self, names: Iterable[str], *, unless_hit: bool = False) -> None:
         listed = list(names)
+        spared = " AND name NOT IN (SELECT name FROM temp.hit)" if unless_hit else ""
         for at in range(0, len(listed), PAGE):
             self._execute(
-                "DELETE FROM temp.due WHERE name IN (SELECT value FROM json_each(?))",
+                f"DELETE FROM temp.due WHERE name IN (SELECT value FROM json_each(?)){spared}",  # noqa: S608
                 (json.dumps(listed[at : at + PAGE]),),
             )
 
