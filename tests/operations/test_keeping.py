@@ -251,10 +251,10 @@ def unknown_version(path):
     return lambda: path.write_bytes(data)
 
 
-def damaged_registry(path):
-    registry = path.with_name("sessions.json")
-    registry.write_text("{")
-    return registry.unlink
+def unreadable_lock(path):
+    lock = path.with_name(f"{path.name}.lock")
+    lock.mkdir()
+    return lock.rmdir
 
 
 def locked_by_a_foreign_process(path):
@@ -263,7 +263,7 @@ def locked_by_a_foreign_process(path):
     return lock.unlink
 
 
-BLOCKS = [unknown_version, damaged_registry, locked_by_a_foreign_process]
+BLOCKS = [unknown_version, unreadable_lock, locked_by_a_foreign_process]
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -305,7 +305,7 @@ def test_request_for_a_blocked_session_waits_until_it_can_be_carried_out(
 def test_request_lapses_once_its_session_is_only_busy(world, clock, pruned):
     """A request that waited for a blocked session lapses in time if its agent then works on it."""
     path, ident, _ = pruned
-    undo = damaged_registry(path)
+    undo = unreadable_lock(path)
     assert world.restore(ident).pending
     live(world, 3)
     undo()
