@@ -918,12 +918,13 @@ def test_commented_examples_of_the_example_file_are_valid(tmp_path):
 
     settings, _ = load(str(path))
     defaults = load()[0].model_dump(exclude={
-        "rules", "roots", "trigger_types", "archive", "budget", "signals",
+        "rules", "roots", "trigger_types", "archive", "budget", "signals", "request_bytes",
     })  # fmt: skip
 
     assert settings.rules
     assert settings.roots
     assert settings.archive.command == ("/usr/local/bin/summarise", "--short")
     assert (settings.signals.max_turn_cost_usd, settings.signals.on_signal) == (5, ("logger",))
+    assert settings.request_bytes == {"gemini-*": 20_000_000}
     assert defaults.items() <= settings.model_dump().items()
     assert os.path.isabs(settings.roots[0].path)
