@@ -681,7 +681,7 @@ def test_result_that_the_agent_replaces_when_sent_is_locked(conversation):
     assert not result_parts["toolUseResult.stdout"].locked
 
 
-def test_results_that_the_provider_cleared_are_neither_sent_nor_extracted(conversation):
+def test_results_that_the_provider_cleared_are_kept(conversation):
     """The newest answer says how many, oldest first; those before a compaction do not count."""
     conversation.turn()
     conversation.compaction()

@@ -130,9 +130,7 @@ def test_codex_session_is_listed_by_its_working_directory_and_skipped(
     assert report(fresh, open_to_read(fresh.state_dir), time.time()).waiting == ()
 
 
-def test_sessions_behind_a_link_below_a_root_are_named_with_the_lines_that_add_them(
-    own_home, tmp_path
-):
+def test_link_below_a_root_is_named_with_the_lines_that_add_it(own_home, tmp_path):
     """The first scan, status, sessions and doctor name the link, which no walk follows."""
     root, real = own_home / ".claude" / "projects", tmp_path / "elsewhere"
     root.mkdir(parents=True)

@@ -169,8 +169,9 @@ def _store(store: Store) -> Iterator[Finding]:
 
 def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
     for link, real in links_below(settings.root_directories()):
-        advice = f"to include its sessions, add {real} to the roots"
-        yield Finding("warning", f"{link}: {LINK}", advice)
+        if not (store and store.sessions.any_at_or_below(link)):  # else it is reported below
+            advice = f"to include its sessions, add {real} to the roots"
+            yield Finding("warning", f"{link}: {LINK}", advice)
     doubts = {doubt.root: doubt.why for doubt in doubtful_roots(settings)}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)

@@ -172,7 +172,7 @@ def _keeping(
         if not inspect.why_blocked(settings, store, file, now):
             raise
         _wait_for(settings, store, file, requests, now)
-        raise FailedError(f"{why}; {_LATER}") from why
+        raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
 
 
 def _wait_for(
