@@ -63,15 +63,15 @@ def world_and_walk(world, conversation):
     return world, one_walk.listed
 
 
-def test_a_restore_walks_once_and_reads_each_value_twice(world_and_walk):
-    """A restore walks the roots once; it reads each value to print it, and again to write it."""
+def test_a_restore_walks_once_and_reads_each_value_three_times(world_and_walk):
+    """It walks the roots once; it reads a value to print it, to check it, and to write it."""
     world, one_walk = world_and_walk
 
     with Counter(world.store) as counted:
         answer = world.restore("00000003")
 
     assert not answer.pending
-    assert (counted.listed, counted.read) == (one_walk, 2)
+    assert (counted.listed, counted.read) == (one_walk, 3)
 
 
 def test_a_pending_restore_reads_each_value_once(world_and_walk):
@@ -103,13 +103,13 @@ def test_each_tool_action_walks_once(world):
 
 
 def test_status_walks_once(world_and_walk):
-    """`status` walks the roots once and lists each root once more."""
+    """`status` walks the roots once and lists each root three times more."""
     world, one_walk = world_and_walk
 
     with Counter() as counted:
         status(world.settings(), world.store, 0.0)
 
-    assert counted.listed == one_walk + len(world.settings().root_directories())
+    assert counted.listed == one_walk + 3 * len(world.settings().root_directories())
 
 
 def test_scan_of_a_named_path_lists_no_directory(world_and_walk):

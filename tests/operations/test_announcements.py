@@ -61,7 +61,7 @@ def day(world, days):
     return datetime.fromtimestamp(world.clock.now + days * DAY, UTC).date().isoformat()
 
 
-def test_values_of_missing_sessions_are_announced_seven_days_before(world, session):
+def test_values_of_missing_sessions_are_announced_a_week_before(world, session):
     """A month after the session was first missed, they expire; a week before, this is a trouble."""
     session.unlink()
     live(world, 23)

@@ -326,7 +326,7 @@ def test_sub_agents_of_workflows_are_pruned(world, path):
 
 
 @pytest.mark.parametrize("behind", ["projects", ".claude"])
-def test_process_records_are_found_if_its_projects_are_behind_a_link(world, path, tmp_path, behind):
+def test_process_records_are_found_if_projects_are_behind_a_link(world, path, tmp_path, behind):
     """A session keeps its name and its sub-agents, and an open process is respected."""
     place = world.root if behind == "projects" else world.home
     real = tmp_path / "elsewhere" / "real"

@@ -826,9 +826,9 @@ class TestRetention:
         world.scan()
         values = len(_value_ids(world))
         restore_all(world.settings(), world.store, clock=world.clock, session=f"main/{COMPACTED}")
-        self.run(world)
         world.claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00'"
                        " WHERE session_id = ? AND event_zstd IS NOT NULL", (KILLED,))  # fmt: skip
+        self.run(world)
 
         world.later(1.5 * DAY)
         report = self.run(world)

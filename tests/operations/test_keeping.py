@@ -280,7 +280,7 @@ def test_values_of_a_blocked_session_are_kept(world, clock, pruned, block):
 
 @pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("everything", [False, True])
-def test_request_for_a_blocked_session_waits_until_it_can_be_carried_out(
+def test_request_for_a_blocked_session_waits_until_it_can_be_done(
     world, clock, pruned, block, everything
 ):
     """A restore that was asked for while a session is blocked does not lapse; its value is kept."""

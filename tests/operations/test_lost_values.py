@@ -119,7 +119,7 @@ def test_new_store_is_begun_if_the_user_says_so(world, command):
     assert program_for(world)("scan").returncode == 0
 
 
-def test_expired_values_are_reported_until_their_placeholders_are_gone(world):
+def test_expired_values_are_reported_until_placeholders_are_gone(world):
     """A tombstone whose placeholder stands is counted without a further scan."""
     path = extract(world)
     assert figures(world) == 0

@@ -70,7 +70,7 @@ def test_late_values_and_those_never_sent_are_extracted_first(world, clock, path
     assert "d" * 5000 not in path.read_text()
 
 
-def test_no_value_is_extracted_if_all_cost_more_reasoning_than_they_save(world, clock, path):
+def test_no_value_is_extracted_if_all_cost_more_than_they_save(world, clock, path):
     """The reason is shown, and the reasoning that the extraction would lose."""
     early, _ = write(world, clock, late="short")
     report = world.scan(min_reclaim=0)
