@@ -224,7 +224,7 @@ def test_values_of_a_session_out_of_reach_are_kept_for_a_month(world, session, h
 
 @pytest.mark.parametrize("session", [with_own_id, generic_log])
 @pytest.mark.parametrize("hide", [renamed_to_bak, rotated_and_compressed])
-def test_values_of_a_readable_archive_are_kept_until_it_is_missing(world, session, hide):
+def test_values_of_a_readable_archive_are_kept_until_it_is_gone(world, session, hide):
     """A copy or a compressed archive below the root is a session that is there."""
     files = pruned(world, session)
     before = {*world.root.rglob("*.jsonl*")}
