@@ -184,13 +184,14 @@ def test_disabled_extraction_is_reported(world, conversation, run_on_terminal):
 
 def test_times_are_local_in_text_and_utc_in_json(world, entry_id, cli):
     """Text shows times in the user's zone; JSON has UTC with a Z."""
-    zone = {"TZ": "Etc/GMT-11"}  # eleven hours east of Greenwich, all the year round
+    # Eleven hours east of Greenwich, all the year round.
+    zone = {"TZ": "Etc/GMT-11", "BRAINSURGEON_RETENTION_STANDING": "30d"}
     world.scan()
     status = cli("status", fresh=True, **zone).stdout.decode()
     last_run = json_output(cli("status", "--json", fresh=True, **zone))["last_run_at"]
     context = cli("sessions", "main/s", fresh=True, **zone).stdout.decode()
     east = datetime.fromisoformat(last_run) + timedelta(hours=11)
-    [value] = json_output(cli("sessions", "main/s", "--json"))["extracted"]
+    [value] = json_output(cli("sessions", "main/s", "--json", **zone))["extracted"]
     expires = datetime.fromisoformat(value["expires_at"])
 
     assert last_run.endswith("Z")

@@ -10,7 +10,6 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
 from brainsurgeon.sessions import leases
 from brainsurgeon.store.database import PAGE, hold_store
@@ -205,26 +204,42 @@ def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path):
     """`show` exits with 5; with a backup as the store it shows the value, and changes nothing."""
     check_advice("a placeholder expired", "`BRAINSURGEON_STATE_DIR=DIRECTORY brainsurgeon show ID`")
     path, ident = write_idle_session(world)
-    for number in range(6):  # where most of a root is silent at once, a brake holds it
-        other = Conversation(f"{number:08x}-0000-4000-8000-000000000009")
-        other.user("hello")
-        world.put(f"{number}.jsonl", other.bytes())
     shown(cli("scan", "--once"))
     backup = tmp_path / "backup" / "store.db"
     backup.parent.mkdir()
     shown(cli("store", "backup", backup))
     before, clock = backup.read_bytes(), Clock()
-    for seconds in (31 * 86_400, 60):
-        clock.now += seconds
-        retention(world.settings(), world.store, clock=clock)
-        clock.now += 1
-        scan(world.settings(), world.store, clock=clock)
+    for _ in range(3):
+        retention(world.settings(retention_standing="1s"), world.store, clock=clock)
+        clock.now += 60
     world.close()
     assert f"{ident}: the value expired at" in shown(cli("show", ident), 5)
     beside = cli("show", ident, BRAINSURGEON_STATE_DIR=str(backup.parent))
     assert "x" * 2000 in shown(beside)
     assert backup.read_bytes() == before
     assert is_extracted(path, ident)
+
+
+@row("there is no store, but")
+def test_no_store_is_begun_where_sessions_have_placeholders(world, cli):
+    """`scan` refuses with 7; with `--new-store` it begins one."""
+    write_idle_session(world)
+    shown(cli("scan", "--once"))
+    world.close()
+    world.state.rename(world.base / "elsewhere")
+    assert "--new-store" in shown(cli("scan", "--once"), 7)
+    shown(cli("scan", "--once", "--new-store"))
+
+
+@row("placeholders in sessions have no stored value")
+def test_placeholders_without_a_store_are_shown_in_status(world, cli):
+    """`status` counts them, and `doctor` names their entries."""
+    _, ident = write_idle_session(world)
+    shown(cli("scan", "--once"))
+    world.close()
+    world.state.rename(world.base / "elsewhere")
+    assert "no stored value" in shown(cli("status"))
+    assert ident in shown(cli("doctor"), 1)
 
 
 @row("says that no systemd runs")

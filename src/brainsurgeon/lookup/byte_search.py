@@ -51,7 +51,7 @@ class ByteSearch:
         self.problems: dict[str, str] = {}  # why something was not searched, by root
         # Names that tables said were in no session, although the last run had found them.
         self.last_seen_late: set[str] = set()
-        self._absent: set[str] = set()  # roots that do not exist
+        self.absent: set[str] = set()  # roots that do not exist
         self._visited: set[int] = set()
         self._changed: list[tuple[Source, Search | None]] = []
         self._unproven = cache(leases.unproven_at)
@@ -59,7 +59,7 @@ class ByteSearch:
     @property
     def unread(self) -> dict[str, str]:
         """Why something that is there was not searched, by root."""
-        return {root: why for root, why in self.problems.items() if root not in self._absent}
+        return {root: why for root, why in self.problems.items() if root not in self.absent}
 
     def look(self) -> None:
         """List everything before reading anything: what moves in between is noticed."""
@@ -98,7 +98,7 @@ class ByteSearch:
 
     def _note_problem(self, item: Unreadable) -> None:
         if not os.path.lexists(item.root):
-            self._absent.add(item.root)
+            self.absent.add(item.root)
         self.problems.setdefault(item.root, f"{item.path}: {item.why}")
 
     def _fail(self, root: str, path: str, error: OSError) -> None:

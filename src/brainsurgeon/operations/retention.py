@@ -230,15 +230,17 @@ class _Run:
         """
         roots = {os.path.realpath(root.path) for root in self._roots}
         seen: dict[str, list[int]] = {root: [] for root in roots}
-        for record in self._store.sessions.all():
-            seen.setdefault(record.root, [])
+        known_roots = {record.root for record in self._store.sessions.all()}
+        for root in known_roots:
+            seen.setdefault(root, [])
         for record in self._records.values():
             seen[record.root].append(record.id)
         known = self._state.roots
         for root, ids in seen.items():
             text = path_text(root)
             before = known.get(text, [])
-            if why := search.problems.get(root):
+            why = search.problems.get(root)
+            if why and (before or root in known_roots or root not in search.absent):
                 self._not_trusted[text] = why
             elif identity := root_identity(root, before, ids):
                 known[text] = [*identity, max(0, *before[2:], *ids)]

@@ -202,7 +202,9 @@ def _complete(connection: sqlite3.Connection, *, writes: bool) -> None:
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     for name, table in ADDED.items():
         if name not in names:
-            connection.execute(f"CREATE {'' if writes else 'TEMP '}{table}")
+            # Another process may do this at the same time.
+            wanted = table.replace("TABLE", "TABLE IF NOT EXISTS", 1)
+            connection.execute(f"CREATE {'' if writes else 'TEMP '}{wanted}")
 
 
 def empty_database() -> sqlite3.Connection:
