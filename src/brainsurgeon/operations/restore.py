@@ -49,7 +49,7 @@ from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
-from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished, finish
+from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished, finish, finish_now
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
 from brainsurgeon.sessions.reading import RefusedError
@@ -401,6 +401,9 @@ def _restore_session(
             reason = f"{str(why).removeprefix(f'{title}: ')}; {UNSEEN}"
             answer = reports.SessionRestore(title, "failed", len(restored), reason=reason)
             return answer, rewrite
+        except BaseException:  # also when the program is being stopped
+            finish_now(filter(None, [rewrite]))
+            raise
         # What came back may itself contain a placeholder, if it was stored so.
         if all(edit.extraction_id in restored for edit in now_left.restorations):
             break
