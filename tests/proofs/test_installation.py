@@ -162,7 +162,7 @@ def test_system_unit_is_written_for_the_current_user(account):
     assert f"ExecStart={account.home}/.local/bin/brainsurgeon run --config " in unit
     assert f"ReadWritePaths=-{own}\n" in unit
     assert str(other) not in unit
-    assert f"-o {getpass.getuser()} {account.home}/.local/state/brainsurgeon" in unit
+    assert f" sh {getpass.getuser()} {account.home}/.local/state/brainsurgeon\n" in unit
     assert "/home/agent" not in unit
 
 

@@ -47,6 +47,8 @@ def container(tmp_path, path):
 def fresh_mounts(monkeypatch):
     """Read the mounts each time: a test mounts and unmounts within the second."""
     monkeypatch.setattr(leases, "FRESH", 0.0)
+    # A test that froze its clock may have left mounts that were read in the far future.
+    monkeypatch.setattr(leases, "_cache", leases._MountCache())
 
 
 def test_session_mounted_into_a_container_is_skipped_while_it_runs(
