@@ -420,7 +420,7 @@ def test_a_pending_restore_prints_values_to_stdout_only(canary_session, run_comm
 
 
 @pytest.mark.parametrize(
-    "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "operations.opening.open_store"]
+    "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "lookup.opening.open_store"]
 )
 def test_an_unexpected_error_does_not_quote_a_session(
     canary_session, run_command, monkeypatch, broken

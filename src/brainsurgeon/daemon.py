@@ -35,8 +35,8 @@ from brainsurgeon.hosts.openclaw import is_session_name
 from brainsurgeon.hosts.openclaw_database import NAME
 from brainsurgeon.hosts.processes import boot_clock
 from brainsurgeon.hosts.sqlite import LOG
+from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.model.reports import Event, Watch
-from brainsurgeon.operations.opening import check_store
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal

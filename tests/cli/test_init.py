@@ -598,6 +598,58 @@ def test_init_asks_before_each_step_on_a_terminal(newcomer, run_on_terminal):
     assert newcomer.calls() == []
 
 
+def test_init_exits_with_2_if_the_answer_is_no(newcomer, run_on_terminal):
+    """It does so if what was asked for is declined, and says what was done; `--undo` likewise."""
+    newcomer.install("claude")
+    before, words = newcomer.files(), ("init", "--mcp", "claude")
+    declined = run_on_terminal(*words, typed="n\nn\n", code=2, PATH=newcomer.path)
+    assert newcomer.files() == before
+    partly = run_on_terminal(*words, typed="y\nn\n", code=2, PATH=newcomer.path)
+    before = newcomer.files()
+    kept = run_on_terminal("init", "--undo", typed="n\n", code=2)
+
+    assert "nothing was done: the answer was no" in declined
+    assert "not everything was done: the answer was no" in partly
+    assert "nothing was done: the answer was no" in kept
+    assert newcomer.files() == before
+
+
+def test_init_undo_of_a_named_configuration_leaves_others(newcomer):
+    """Only the steps done for it are undone; without a name, all are."""
+    newcomer.install("claude")
+    assert newcomer.init("--yes").returncode == 0
+    before = newcomer.files()
+    config = newcomer.home / "other.toml"
+    for name in (config, config.relative_to("/")):  # the program runs in /
+        words = ("--config", name, "--yes")
+        assert newcomer.init("--mcp", "claude", *words).returncode == 0
+        assert newcomer.calls()[-1][-2:] == ["--config", str(config)]
+        result = newcomer.init("--undo", *words)
+
+        assert (result.returncode, result.stderr) == (0, b"")
+        after = {path: is_ for path, is_ in newcomer.files().items() if path != newcomer.record}
+        assert {path: before.get(path) for path in after} == after
+        assert newcomer.config in after
+        assert newcomer.page in after
+    assert newcomer.init("--undo", *words).stdout == b"there is nothing to undo\n"
+    newcomer.init("--undo", "--yes")
+    assert not newcomer.config.exists()
+    assert not newcomer.record.exists()
+
+
+def test_init_undo_removes_what_earlier_versions_recorded(newcomer):
+    """Steps whose configuration was not recorded are undone with the last configuration."""
+    newcomer.init("--yes")
+    record = json.loads(newcomer.record.read_text())
+    for entry in record["done"]:
+        entry.pop("config", None)
+    newcomer.record.write_text(json.dumps(record))
+    newcomer.init("--undo", "--yes", "--config", newcomer.config)
+
+    assert not newcomer.page.exists()
+    assert not newcomer.record.exists()
+
+
 def test_init_as_json_is_one_document(newcomer):
     """With `--json` homes, offers and steps are one document, and no question is asked."""
     refused = newcomer.init("--json")

@@ -480,7 +480,7 @@ def test_status_check_prints_one_line_and_an_exit_code(world, entry_id, cli):
     assert (well.returncode, never.returncode) == (0, 1)
     assert re.fullmatch(rb"brainsurgeon: ok, last run .+ ago, 1 session, .+ saved\n", well.stdout)
     assert old.returncode in (0, 1)
-    assert never.stdout.startswith(b"brainsurgeon: there was no full scan yet; ")
+    assert never.stdout.startswith(b"brainsurgeon: no full scan is recorded; ")
     assert (b"no stored value" in never.stdout, never.stdout.count(b"\n")) == (True, 1)
 
 

@@ -325,13 +325,13 @@ def test_check_reports_an_old_last_run(world, pruned, clock):
 
 
 def test_check_does_not_count_a_scan_of_some_sessions_as_a_full_scan(world, conversation):
-    """After a scan of one session only, the status says that there was no full scan yet."""
+    """After a scan of one session only, the status says that no full scan is recorded."""
     path = put_session(world, conversation)
     world.scan(only=[str(path)], named=True, keep_recent=0)
     state = status(world.settings(), world.store, world.clock())
 
     assert len(state.runs) == 1
-    assert check(state, world.clock(), max_age=900) == ["there was no full scan yet"]
+    assert check(state, world.clock(), max_age=900) == ["no full scan is recorded"]
     assert "full scans last -" in runs.status(state, world.clock())
 
 

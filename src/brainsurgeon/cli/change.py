@@ -171,6 +171,7 @@ def archive(
     if listing:
         if turns or note or dry_run:
             raise UsageError("--list cannot be combined with --turns, --note or --dry-run")
+        options.check_store(settings)
         with options.store_to_read(settings) as seen:
             listed = operations.archive.archives(settings, seen, session)
         in_json = render.turns.archives_json(listed, now)

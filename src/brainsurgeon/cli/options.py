@@ -88,6 +88,9 @@ Config = Annotated[str | None, Option(metavar="FILE", help="Configuration file t
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 
 
+DECLINED = "nothing was done: the answer was no; --yes does it without asking"
+
+
 class Given(Struct):
     """The values of --config and --json, and the warnings of the configuration."""
 
@@ -136,9 +139,15 @@ def parse_seconds(option: str, text: str) -> float:
 
 
 def store_to_write(settings: Settings, *, new_store: bool = False) -> Store:
-    from brainsurgeon.operations.opening import open_to_write
+    from brainsurgeon.lookup.opening import open_to_write
 
     return open_to_write(settings, new_store=new_store)
+
+
+def check_store(settings: Settings, *, new_store: bool = False) -> None:
+    from brainsurgeon.lookup.opening import check_store
+
+    check_store(settings, new_store=new_store)
 
 
 @contextmanager
@@ -157,8 +166,11 @@ def store_to_read(settings: Settings) -> Store:
 
 
 @contextmanager
-def reading() -> Iterator[tuple[Settings, Store]]:
+def reading(*, only_store: bool = False) -> Iterator[tuple[Settings, Store]]:
+    """Yield the settings and the store. If `only_store` is read, a missing one is an error."""
     settings = load_settings()
+    if only_store:
+        check_store(settings)
     with store_to_read(settings) as store:
         yield settings, store
 

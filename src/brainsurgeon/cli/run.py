@@ -59,7 +59,7 @@ def scan(
     from brainsurgeon.lookup.sessions import session_named
 
     retained: RetentionReport | None = None
-    operations.opening.check_store(settings, new_store=new_store)
+    options.check_store(settings, new_store=new_store)
     opened = options.store_to_read if dry_run else partial(options.store_to_write, new_store=True)
     with opened(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
@@ -200,6 +200,7 @@ def mcp(
 
 
 def _run_retention(settings: Settings, *, dry_run: bool) -> None:
+    options.check_store(settings)
     with options.store_to_read(settings) if dry_run else options.store_to_write(settings) as store:
         done = RetentionReport(dry_run)
         if store.exists:

@@ -38,6 +38,7 @@ INSTALL = """\
 to install it: brainsurgeon init --systemd --system |
   sudo tee /etc/systemd/system/brainsurgeon.service && sudo systemctl enable --now brainsurgeon"""
 NO_FILE = "no configuration file: the defaults apply; `brainsurgeon init` writes a file"
+PARTLY_DECLINED = "not everything was done: the answer was no; --yes does the rest"
 NO_ANSWER = "nothing was done: without a terminal or with --json, add --yes or --dry-run"
 
 
@@ -92,7 +93,7 @@ def init(
     )
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
-    operations.opening.check_store(setup.settings, new_store=new_store)
+    options.check_store(setup.settings, new_store=new_store)
     report, estimated = _dry_run(setup)
     why_none = operations.init.why_no_agent(setup)
     _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
@@ -180,7 +181,7 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
 def _carry_out(
     setup: Setup, dry_run: bool, yes: bool, interactive: bool, *, new_store: bool
 ) -> list[Done]:
-    done = []
+    done, declined = list[Done](), False
     for offer in setup.offers:
         _print("\n" + render.init.offer(offer))
         if dry_run or not offer.waiting:
@@ -189,6 +190,10 @@ def _carry_out(
             carried_out = operations.init.carry_out(offer.waiting, setup.record)
             _print(render.init.done(carried_out))
             done += carried_out
+        else:
+            declined |= interactive and offer.asked
+    if declined:
+        raise UsageError(options.DECLINED if not done else PARTLY_DECLINED)
     if new_store and not dry_run and (done or not any(offer.waiting for offer in setup.offers)):
         options.store_to_write(setup.settings, new_store=True).close()
     return done
@@ -197,25 +202,27 @@ def _carry_out(
 def _undo(config: str | None, *, yes: bool, dry_run: bool, interactive: bool) -> None:
     from brainsurgeon.config import config_path, load
 
-    path = config_path(config)
+    path, named = config_path(config), config or os.environ.get("BRAINSURGEON_CONFIG")
+    only = os.path.abspath(named) if named else None
     # Without a configuration, the record is in the default state directory.
     settings, _ = load(path if path and os.path.lexists(path) else os.devnull)
     record = operations.init.read_record(settings.state_dir)
     store_is_left = os.path.lexists(os.path.join(record.directory, "store.db"))
     done: list[Done] = []
-    steps = record.entries[1:]
-    _print(render.init.undoing(steps) if record.entries else "there is nothing to undo")
+    steps = record.steps(only)
+    _print(render.init.undoing(steps) if steps else "there is nothing to undo")
     if store_is_left:
         _print(f"the store in {record.directory} and your sessions are not changed;")
         _print("to restore everything first: brainsurgeon restore --all --pristine")
-    if record.entries and not dry_run:
+    if steps and not dry_run:
         if not (yes or interactive):
             raise UsageError(NO_ANSWER)
-        if yes or typer.confirm("do this?", default=False):
-            done = operations.init.undo(record)
-            _print(render.init.done(done))
-            if store_is_left:
-                _print_purge_command(record.directory)
+        if not (yes or typer.confirm("do this?", default=False)):
+            raise UsageError(options.DECLINED)
+        done = operations.init.undo(record, only)
+        _print(render.init.done(done))
+        if store_is_left:
+            _print_purge_command(record.directory)
     if given.json:
         print_json(render.init.init_json((), (), None, done))
     raise typer.Exit(1 if any(step.left for step in done) else 0)

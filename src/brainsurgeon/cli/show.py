@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
-from brainsurgeon.errors import NotFoundError, UsageError
+from brainsurgeon.errors import NotFoundError, StoreUnusableError, UsageError
 from brainsurgeon.model.text import readable
 
 if TYPE_CHECKING:
@@ -155,8 +155,9 @@ def show(
             if index:
                 raise UsageError(f"{name!r}: --index wants an archived turn, and no --key")
             shown = operations.show.show(settings, store, name, session, key or [])
-        except NotFoundError as error:
-            if session or key or index or type(error) is not NotFoundError:
+        except (NotFoundError, StoreUnusableError) as error:
+            no_entry = type(error) in (NotFoundError, StoreUnusableError)
+            if session or key or index or not no_entry:
                 raise
             _print_session(settings, store, name, error)
             return
@@ -174,7 +175,9 @@ def _print_values(shown: ShownValues) -> None:
     options.exit_if_keys_are_unknown(shown)
 
 
-def _print_session(settings: Settings, store: Store, name: str, no_entry: NotFoundError) -> None:
+def _print_session(
+    settings: Settings, store: Store, name: str, no_entry: NotFoundError | StoreUnusableError
+) -> None:
     from brainsurgeon.lookup.sessions import session_named
 
     try:
@@ -260,7 +263,7 @@ def history(
         return
     if counts and events:
         raise UsageError("--counts cannot be combined with --events")
-    with options.reading() as (settings, store):
+    with options.reading(only_store=True) as (settings, store):
         if not (events or counts or since or session or kind):
             most = None if everything else operations.history.LISTED_RUNS
             listed = operations.history.runs(store, most=most)
@@ -289,6 +292,7 @@ def _follow(
         wrong = "--counts" if counts else "--all"
         raise UsageError(f"{wrong} cannot be combined with --follow")
     settings = options.load_settings()
+    options.check_store(settings)
     follow = operations.history.follow
     try:
         for listed in follow(settings, since=since, session=session, kinds=kinds, wait=_wait):

@@ -105,4 +105,4 @@ def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError("nothing was done: no terminal to ask for confirmation; pass --yes")
     if not typer.confirm(question, err=True):
-        raise UsageError("nothing was done: the answer was no; --yes does it without asking")
+        raise UsageError(options.DECLINED)

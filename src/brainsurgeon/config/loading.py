@@ -205,6 +205,8 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
     try:
         text = configurations.read(path, configurations.MEGABYTE).decode().replace("\r\n", "\n")
         table = tomllib.loads(text)
+    except PermissionError:
+        raise ConfigError(path, [f"cannot be read: {configurations.forbidding(path)}"]) from None
     except OSError as error:
         raise ConfigError(path, [f"cannot be read: {error.strerror}"]) from None
     except (ValueError, RecursionError) as error:

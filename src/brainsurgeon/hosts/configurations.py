@@ -3,9 +3,21 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 
 MEGABYTE = 1_000_000  # bytes
 LARGEST = 16 * MEGABYTE  # bytes of an agent's file; Claude Code's grows with every project
+
+
+def forbidding(path: str) -> str:
+    """Return what this user may not read: the file, or a directory above it."""
+    above = path
+    while (above := os.path.dirname(above)) != "/":
+        with suppress(OSError):
+            os.stat(above)  # this needs no permission of `above` itself
+            name = path if os.access(above, os.X_OK, effective_ids=True) else above
+            return f"this user may not {'read' if name == path else 'enter'} {name}"
+    return f"this user may not read {path}"
 
 
 def read(path: str, largest: int = LARGEST) -> bytes:

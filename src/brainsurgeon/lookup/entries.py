@@ -20,6 +20,7 @@ from brainsurgeon.errors import (
 )
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.owners import Place, countable, of_other_agents
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
 from brainsurgeon.model import entries
@@ -48,14 +49,15 @@ def entry_named(
 ) -> EntryValues:  # fmt: skip
     """Return the extracted values of an entry, by placeholder, id or unique beginning of the id.
 
-    Raises NotFoundError or AmbiguousError. With `to_show`, several sessions may have the entry if
-    its values are equal in all of them.
+    Raises NotFoundError, AmbiguousError, or StoreUnusableError if the store is missing. With
+    `to_show`, several sessions may have the entry if its values are equal in all of them.
     """
     wanted = entries.id_named(reference)
     if not store.exists:
+        check_store(settings)
         raise NotFoundError(
-            f"nothing is extracted from entry {wanted!r}: the store is still empty; "
-            "`brainsurgeon scan` fills it"
+            f"nothing is extracted from entry {wanted!r}: there is no store yet; "
+            "`brainsurgeon scan` begins it"
         )
     here = session_named(settings, store, session, with_former_roots=True) if session else None
     if entries.is_placeholder(reference):

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_named
+from brainsurgeon.lookup.opening import open_to_write
 from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations import archive, evidence, restore, sessions, set_extractable, show
-from brainsurgeon.operations.opening import open_to_write
 from brainsurgeon.operations.set_extractable import contains_entry
 from brainsurgeon.render import formatting, turns
 from brainsurgeon.render.sessions import restored_json, set_json

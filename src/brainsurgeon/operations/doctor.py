@@ -15,6 +15,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.hosts import openclaw
 from brainsurgeon.hosts.sqlite import AgentDatabaseError
+from brainsurgeon.lookup.opening import missing_store
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.reports import Finding, Level, LostValues, PlaceholdersLeft, Trouble
@@ -125,7 +126,7 @@ def _finding(trouble: Trouble) -> Finding:
 
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:
-    directory = settings.state_dir
+    directory, missing = settings.state_dir, missing_store(settings)
     unwritable = database.why_not_writable(directory)
     if unwritable:
         yield Finding("error", unwritable, "make it writable for this user, or set state_dir")
@@ -133,7 +134,9 @@ def _state_directory(settings: Settings) -> Iterator[Finding]:
         try:
             status = os.lstat(path)
         except FileNotFoundError:
-            if not unwritable:
+            if missing:
+                yield Finding("error", missing, database.NO_STORE)
+            elif not unwritable:
                 yield Finding("note", f"{path}: does not exist yet; the first scan creates it")
             return
         except OSError as error:

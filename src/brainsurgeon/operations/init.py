@@ -56,6 +56,7 @@ _SERVICE, _LINE = "a user service", "a line for cron"
 
 class Record(Struct):
     directory: str  # the state directory
+    config: str = ""  # path of the configuration that new steps belong to
     # The first entry is about the state directory, the others are the steps done.
     entries: list[dict[str, Any]] = field(default_factory=list)
 
@@ -66,11 +67,24 @@ class Record(Struct):
     def find(self, **fields: object) -> dict[str, Any] | None:
         return next((entry for entry in self.entries if fields.items() <= entry.items()), None)
 
+    def steps(self, config: str | None = None) -> list[dict[str, Any]]:
+        """Return the steps done; with `config`, only those that belong to this configuration.
+
+        Steps that earlier versions recorded have no owner. They belong to the last configuration.
+        """
+        done = self.entries[1:]
+        others = {_owner(entry) for entry in done} - {config, ""}
+        return [
+            entry for entry in done
+            if config is None or _owner(entry) == config or not (_owner(entry) or others)
+        ]  # fmt: skip
+
     def add(self, entry: dict[str, Any], *, replaced: dict[str, Any] | None = None) -> None:
         if not self.entries:
             state = {"what": "state directory", "directories": _missing(self.directory)}
             make_directory(self.directory)
             self.entries.append(state)
+        entry["config"] = self.config
         if replaced is None:
             self.entries.append(entry)
         else:
@@ -90,6 +104,11 @@ class Record(Struct):
 
     def _write(self) -> None:
         _replace_file(self.path, json.dumps({"done": self.entries}, indent=2))
+
+
+def _owner(entry: dict[str, Any]) -> str:
+    named = entry["path"] if entry["what"] == "configuration" else ""
+    return str(entry.get("config") or named)
 
 
 class Setup(Struct, frozen=True):
@@ -114,13 +133,13 @@ def set_up(
     )  # fmt: skip
     own = [home for home in every_home if home not in foreign]
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = config_path(config) or os.path.join(home, "brainsurgeon/config.toml")
+    path = os.path.abspath(config_path(config) or os.path.join(home, "brainsurgeon/config.toml"))
     existing = path if os.path.lexists(path) else None
     settings, warnings = load(existing or os.devnull)
     if existing is None and not settings.roots:
         roots = tuple(RootTable(path=home.path) for home in own)
         settings = settings.model_copy(update={"roots": roots})
-    record = read_record(settings.state_dir)
+    record = read_record(settings.state_dir, path)
     state: State = "there" if existing else "new"
     step = FileStep("configuration", path, _configuration(own), state)
     man_path = os.path.expanduser("~/.local/share/man/man1/brainsurgeon.1")
@@ -367,12 +386,17 @@ def linked(settings: Settings) -> list[UnusedHome]:
     ]  # fmt: skip
 
 
-def read_record(directory: str) -> Record:
-    record = Record(directory)
+def read_record(directory: str, config: str = "") -> Record:
+    record = Record(directory, config)
     try:
         record.entries = list(json.loads(configurations.read(record.path))["done"])
     except FileNotFoundError:
         pass
+    except PermissionError:
+        raise FailedError(
+            f"{record.path}: cannot be read: {configurations.forbidding(record.path)}; nothing was"
+            " done. Run as its owner, or correct its permissions"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged"
         raise FailedError(f"{record.path}: cannot be read: {reason}; move the file away") from None
@@ -415,9 +439,9 @@ def carry_out(steps: Iterable[Step], record: Record) -> list[Done]:
     return done
 
 
-def undo(record: Record) -> list[Done]:
+def undo(record: Record, config: str | None = None) -> list[Done]:
     done = []
-    for entry in reversed(record.entries[1:]):
+    for entry in reversed(record.steps(config)):
         result = _remove_file(entry) if "digest" in entry else _undo_command(entry, record)
         if not result.left:
             record.forget(entry)

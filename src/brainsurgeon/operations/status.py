@@ -160,7 +160,7 @@ def check(state: reports.Status, now: float, *, max_age: float | None = None) ->
 
 def _too_old(last: float | None, now: float, max_age: float) -> str | None:
     if last is None:
-        return "there was no full scan yet"
+        return "no full scan is recorded"
     if now - last > max_age:
         return f"the last run was {lasting(now - last)} ago, more than --max-age {lasting(max_age)}"
     if last - now > max_age:

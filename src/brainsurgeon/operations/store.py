@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError, UsageError
+from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.doctor import placeholders_in_archives, placeholders_left
@@ -17,6 +18,7 @@ from brainsurgeon.store.salvage import salvage
 
 
 def back_up(settings: Settings, target: str, *, force: bool = False) -> reports.StoreCopy:
+    check_store(settings)
     return backup.write_copy(settings.state_dir, os.path.abspath(target), force=force)
 
 
@@ -58,7 +60,8 @@ def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
     """Remove the store. Without `even_so`, keep it if placeholders may be left."""
     directory = settings.state_dir
     if not (os.path.lexists(database.database_path(directory)) or database.may_exist(directory)):
-        raise UsageError(f"{directory}: there is no store yet; `brainsurgeon scan` creates one")
+        check_store(settings)
+        raise UsageError(f"{directory}: there is no store to remove")
     with database.hold_store(directory):
         if not even_so:
             opened, unread = _open(directory)  # without records, every placeholder counts as left

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from brainsurgeon.config import RootSettings, Settings
+from brainsurgeon.lookup.opening import lost_without_store
 from brainsurgeon.lookup.sessions import EMPTY
 from brainsurgeon.model.reports import Expiring, LostValues, Trouble
 from brainsurgeon.model.sessions import Unreadable
 from brainsurgeon.model.text import counted, iso
-from brainsurgeon.operations.opening import lost_without_store
 from brainsurgeon.planning.retention import MISSING, SILENT
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.row_listing import list_rows
@@ -117,8 +117,9 @@ def _of_values(settings: Settings, store: Store, lost: LostValues) -> Iterator[T
     if lost.values:
         have = "placeholder in sessions has", "placeholders in sessions have"
         what = f"{counted(lost.values, *have)} no stored value"
-        where = "see `doctor`" if store.exists else f"there is no store in {settings.state_dir}"
-        advice = _LOST if store.exists else database.NO_STORE
+        where, advice = "see `doctor`", _LOST
+        if not store.exists:  # `status --check` prints no advice
+            where, advice = f"there is no store in {settings.state_dir}. {database.NO_STORE}", ""
         yield Trouble("lost_values", f"{what}: {where}", advice, lost.values)
 
 

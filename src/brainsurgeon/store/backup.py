@@ -32,7 +32,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     path = database.database_path(directory)
     if not database.may_exist(directory):
         raise UsageError(
-            f"{directory}: there is no store yet to copy; `brainsurgeon scan` creates one"
+            f"{directory}: there is no store yet to copy; `brainsurgeon scan` begins it"
         )
     database.open_database(directory).close()
     fresh = f"{target}.{secrets.token_hex(8)}.new"

@@ -39,14 +39,24 @@ def check_store(
     database.refuse_other_directory(settings.state_dir)
     if new_store:
         return
+    if missing := missing_store(settings, check_stop):
+        raise StoreUnusableError(f"{missing}: nothing was touched. {database.NO_STORE}")
+
+
+def missing_store(
+    settings: Settings, check_stop: Callable[[], None] = interruption.check
+) -> str | None:
+    """Return what is wrong if the store is missing although sessions have placeholders."""
+    if database.may_exist(settings.state_dir):
+        return None
     lost = lost_without_store(settings, check_stop)
-    if lost.values:
-        have = "has a placeholder or archive", "have placeholders or archives"
-        raise StoreUnusableError(
-            f"{settings.state_dir}: there is no store, but {counted(lost.sessions, 'session')} "
-            f"{have[lost.sessions > 1]} of one ({lost.values:,}): nothing was touched. "
-            f"{database.NO_STORE}"
-        )
+    have = "has a placeholder or archive", "have placeholders or archives"
+    if not lost.values:
+        return None
+    return (
+        f"{settings.state_dir}: there is no store, but {counted(lost.sessions, 'session')} "
+        f"{have[lost.sessions > 1]} of one ({lost.values:,})"
+    )
 
 
 def lost_without_store(
