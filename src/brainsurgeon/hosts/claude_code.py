@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from brainsurgeon.hosts import home_paths
 from brainsurgeon.hosts.processes import ancestors, lives
+from brainsurgeon.hosts.readings import Readings
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 
@@ -63,8 +64,21 @@ class ProcessRecord(Struct, frozen=True):
         return lives(self.pid, self.started, self.since)
 
 
+_records = Readings[ProcessRecord | None](most=1024)
+
+
 def read(directory: str, pid: int) -> ProcessRecord | None:
     path = os.path.join(directory, f"{pid}.json")
+    try:
+        seen = Fingerprint.of(os.lstat(path))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ProcessRecord(pid, time.time())
+    return _records.of(path, seen, lambda: _read(path, pid))
+
+
+def _read(path: str, pid: int) -> ProcessRecord | None:
     written = time.time()
     for pause in _PAUSES:
         if pause and not lives(pid):

@@ -5,11 +5,15 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+
 from brainsurgeon.hosts.processes import lives
+from brainsurgeon.hosts.readings import Readings
 from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
 from brainsurgeon.model.entries import BOM, parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
@@ -128,23 +132,61 @@ def _opened(name: str, directory: int | None) -> BinaryIO:
     return open(name, "rb", opener=lambda path, _: os.open(path, _READ, dir_fd=directory))
 
 
-def _registry(directory: int | None, path: str) -> dict[str, Any]:
-    """Return the entries of a `sessions.json` by keys. Raises OSError if it is unusable."""
+class _Registry(Struct, frozen=True):
+    """The entries of a `sessions.json` by keys, with the fields in `_USED`.
+
+    An entry that is no object is None. `keys` has the keys that may name a session file.
+    """
+
+    entries: Mapping[str, dict[str, Any] | None]
+    keys: Mapping[str, list[str]]
+    problem: tuple[int, str] | None = None  # why the file is unusable
+
+    def of(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        named = ((key, self.entries[key]) for key in self.keys.get(name, ()))
+        return [(key, entry) for key, entry in named if entry and names_session(entry, name)]
+
+
+_USED = ("sessionFile", "sessionId", "status", "updatedAt", "contextTokens", "spawnedBy")
+_registries = Readings[_Registry](most=8)
+
+
+def _registry(directory: int | None, path: str) -> _Registry:
+    """Read a `sessions.json`. Raises OSError if it is unusable."""
     try:
-        with _opened(path, directory) as handle:
-            if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            raw = handle.read(LARGEST_REGISTRY + 1)
+        seen = Fingerprint.of(os.stat(path, dir_fd=directory, follow_symlinks=False))
+        read = _registries.of(seen.file_id, seen, lambda: _read_registry(directory, path))
     except FileNotFoundError:
-        return {}
+        return _Registry({}, {})
+    if read.problem:
+        raise OSError(*read.problem)
+    return read
+
+
+def _read_registry(directory: int | None, path: str) -> _Registry:
+    with _opened(path, directory) as handle:
+        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return _Registry({}, {}, (errno.EINVAL, "not a regular file"))
+        raw = handle.read(LARGEST_REGISTRY + 1)
     if len(raw) > LARGEST_REGISTRY:
-        raise OSError(errno.EFBIG, "it is too large")
+        return _Registry({}, {}, (errno.EFBIG, "it is too large"))
     raw = raw.removeprefix(BOM)
     # OpenClaw replaces invalid UTF-8 while it reads.
     listed = parse(raw) or parse(raw.decode("utf-8", "replace").encode())
     if listed is None:
-        raise OSError(errno.EINVAL, "it is not one JSON object")
-    return listed
+        return _Registry({}, {}, (errno.EINVAL, "it is not one JSON object"))
+    entries: dict[str, dict[str, Any] | None] = {}
+    keys = defaultdict[str, list[str]](list)
+    for key, entry in listed.items():
+        entries[key] = None
+        if isinstance(entry, dict):
+            entries[key] = {name: entry[name] for name in _USED if name in entry}
+            file, ident = entry.get("sessionFile"), entry.get("sessionId")
+            names = {os.path.basename(file)} if isinstance(file, str) else set()
+            names |= {ident, f"{ident}.jsonl"} if isinstance(ident, str) else set()
+            for name in names:
+                keys[name].append(key)
+    return _Registry(entries, keys)
 
 
 def oddity(entry: object) -> str | None:
@@ -166,7 +208,7 @@ def registry_problems(directory: str) -> list[tuple[str | None, str]]:
         listed = _registry(None, os.path.join(directory, REGISTRY))
     except OSError as error:
         return [(None, error.strerror or "it cannot be read")]
-    return [(key, why) for key, entry in listed.items() if (why := oddity(entry))]
+    return [(key, why) for key, entry in listed.entries.items() if (why := oddity(entry))]
 
 
 def names_session(entry: dict[str, Any], name: str) -> bool:
@@ -177,12 +219,12 @@ def names_session(entry: dict[str, Any], name: str) -> bool:
 
 def _marked_running(directory: int, name: str, now: float, abandoned_after: float) -> str | None:
     try:
-        for entry in _registry(directory, REGISTRY).values():
+        for _, entry in _registry(directory, REGISTRY).of(name):
             if oddity(entry) is None and entry.get("status") == "running":
                 updated = entry.get("updatedAt")  # milliseconds; without it, the run counts as new
                 if not isinstance(updated, int | float) or isinstance(updated, bool):
                     updated = math.inf
-                if names_session(entry, name) and now - updated / 1000 < abandoned_after:
+                if now - updated / 1000 < abandoned_after:
                     return "marked as running by its agent"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -201,19 +243,25 @@ def _modified(directory: int, name: str) -> float:
 
 
 def keys_of(directory: str, name: str) -> list[str]:
-    return [key for key, entry in entries(directory) if names_session(entry, name)]
+    return [key for key, _ in _named(directory, name)]
 
 
 def context_tokens(directory: str, name: str) -> int | None:
-    ours = (entry for _, entry in entries(directory) if names_session(entry, name))
-    sizes = (entry.get("contextTokens") for entry in ours)
+    sizes = (entry.get("contextTokens") for _, entry in _named(directory, name))
     return next((size for size in sizes if type(size) is int and size > 0), None)
+
+
+def _named(directory: str, name: str) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        return _registry(None, os.path.join(directory, REGISTRY)).of(name)
+    except OSError:
+        return []
 
 
 def entries(directory: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the keys and entries of a `sessions.json`; [] if it is unreadable or malformed."""
     try:
-        listed = _registry(None, os.path.join(directory, REGISTRY))
+        listed = _registry(None, os.path.join(directory, REGISTRY)).entries
     except OSError:
         return []
-    return [(key, entry) for key, entry in listed.items() if isinstance(entry, dict)]
+    return [(key, entry) for key, entry in listed.items() if entry is not None]
