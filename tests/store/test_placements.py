@@ -47,8 +47,7 @@ def test_value_is_placed_and_counted_in_each_session(store, row, fork):
     counts = {ident: count for ident, (count, _) in store.extractions.totals().items()}
 
     assert store.placements.of_session(fork.id) == {1}
-    assert store.placements.sessions_of(1) == {row.id, fork.id}
-    assert store.placements.sessions_of(2) == {row.id}
+    assert store.placements.sessions_of([1, 2]) == {1: [row.id, fork.id], 2: [row.id]}
     assert counts == {row.id: 2, fork.id: 1}
 
 

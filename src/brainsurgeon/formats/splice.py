@@ -45,13 +45,25 @@ def locate(line: bytes, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
     A path without a value is missing from the result. Raise UntouchableError if a path has a
     duplicate key (parsers differ in which value they use) or the line cannot be parsed.
     """
+    spans, doubtful = locate_sure(line, paths)
+    for key in doubtful.values():
+        # Reasons get into logs, so they contain no keys of sessions, only our own.
+        raise UntouchableError(f"duplicate key {key if key in FIELDS else 'on the path'}")
+    return spans
+
+
+def locate_sure(
+    line: bytes, paths: Iterable[KeyPath]
+) -> tuple[dict[KeyPath, Span], dict[KeyPath, str | int]]:
+    """Like `locate`, but return the paths that have a duplicate key, with this key, instead."""
     spans: dict[KeyPath, Span] = {}
+    doubtful: dict[KeyPath, str | int] = {}
     text = line.decode("latin-1")
     try:
-        _walk(text, _skip(text, 0), [(path, path) for path in paths], spans)
+        _walk(text, _skip(text, 0), [(path, path) for path in paths], spans, doubtful)
     except (RecursionError, StopIteration, ValueError, IndexError) as error:
         raise UntouchableError("cannot be parsed as JSON") from error
-    return spans
+    return {path: span for path, span in spans.items() if path not in doubtful}, doubtful
 
 
 def splice(line: bytes, cuts: Iterable[tuple[int, int, bytes]]) -> bytes:
@@ -104,13 +116,16 @@ def _key(text: str, at: int) -> tuple[str, int]:
 _Wanted = list[tuple[KeyPath, KeyPath]]  # the rest of a path, and the whole path
 
 
-def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> int:
+def _walk(
+    text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span],
+    doubtful: dict[KeyPath, str | int],
+) -> int:  # fmt: skip
     deeper: dict[str | int, _Wanted] = {}
     for rest, path in wanted:
         if rest:
             deeper.setdefault(rest[0], []).append((rest[1:], path))
     if deeper and text[at] in "{[":
-        end = _walk_members(text, at, deeper, spans)
+        end = _walk_members(text, at, deeper, spans, doubtful)
     else:
         end = _scan(text, at)[1]
     spans.update({path: (at, end) for rest, path in wanted if not rest})
@@ -118,8 +133,9 @@ def _walk(text: str, at: int, wanted: _Wanted, spans: dict[KeyPath, Span]) -> in
 
 
 def _walk_members(
-    text: str, at: int, deeper: dict[str | int, _Wanted], spans: dict[KeyPath, Span]
-) -> int:
+    text: str, at: int, deeper: dict[str | int, _Wanted], spans: dict[KeyPath, Span],
+    doubtful: dict[KeyPath, str | int],
+) -> int:  # fmt: skip
     close = "}" if text[at] == "{" else "]"
     at = _skip(text, at + 1)
     seen: set[str | int] = set()
@@ -129,12 +145,10 @@ def _walk_members(
         if close == "}":
             step, at = _key(text, at)
             if step in seen and step in deeper:
-                # Reasons get into logs, so they contain no keys of sessions, only our own.
-                named = step if step in FIELDS else "on the path"
-                raise UntouchableError(f"duplicate key {named}")
+                doubtful.update((path, step) for _, path in deeper[step])
             seen.add(step)
         wanted = deeper.get(step)
-        end = _walk(text, at, wanted, spans) if wanted else _scan(text, at)[1]
+        end = _walk(text, at, wanted, spans, doubtful) if wanted else _scan(text, at)[1]
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)

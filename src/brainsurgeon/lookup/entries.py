@@ -186,8 +186,9 @@ def _of_any_session(
             if _has_entry(session, wanted):
                 raise
     by_session: dict[int, list[Extraction]] = defaultdict(list)
+    placed = store.placements.sessions_of(value.id for value in values)
     for value in values:
-        for ident in store.placements.sessions_of(value.id) or {value.session_id}:
+        for ident in placed[value.id] or [value.session_id]:
             by_session[ident].append(value)
     matches = [
         (session, by_session[session.record.id]) for session in listed

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError, UsageError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
-from brainsurgeon.formats.splice import UntouchableError, locate, splice
+from brainsurgeon.formats.splice import locate_sure, splice
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import json_text, own_copies_last, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in, started_by
@@ -122,24 +122,27 @@ def mount(
         for number, place, token, text in filled
     ]
     shares = planned.shares([len(text) for *_, text in filled], budget, failed=failed)
+    paths: dict[int, list[KeyPath]] = defaultdict(list)
+    for number, place, _, _ in filled:
+        paths[number].append(place.path)
+    spans = {number: locate_sure(documents[number], each)[0] for number, each in paths.items()}
     edits: dict[int, list[tuple[int, int, bytes]]] = defaultdict(list)
     for (number, place, token, text), share in zip(filled, shares, strict=True):
-        with suppress(UntouchableError):  # a duplicate key
-            span = locate(documents[number], [place.path])[place.path]
-            if share:
-                short = planned.shortened(text, share, ours).decode()
-                is_whole = token and share == len(text)
-                new = token if is_whole else json.dumps(short, ensure_ascii=False).encode()
-                edits[number].append((*span, new))
+        if share and place.path in spans[number]:  # no duplicate key leads there
+            short = planned.shortened(text, share, ours).decode()
+            is_whole = token and share == len(text)
+            new = token if is_whole else json.dumps(short, ensure_ascii=False).encode()
+            edits[number].append((*spans[number][place.path], new))
     return b"".join(splice(raw, edits[number]) for number, raw in enumerate(documents))
 
 
 def _values(store: Store, session: Session, session_ids: set[int], text: str) -> list[Extraction]:
     values = owned(store, session, store.extractions.of_entry(text))
+    placed = store.placements.sessions_of(value.id for value in values)
     return [
         value for value in own_copies_last(values)
         if not value.block and value.replacement is None
-        and ({value.session_id, *store.placements.sessions_of(value.id)} & session_ids)
+        and ({value.session_id, *placed[value.id]} & session_ids)
     ]  # fmt: skip
 
 

@@ -530,9 +530,11 @@ def rollback(
 
 def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
     by_session: dict[int, list[Extraction]] = defaultdict(list)
-    for value in store.extractions.of_run(number):
+    values = store.extractions.of_run(number)
+    placed = store.placements.sessions_of(value.id for value in values)
+    for value in values:
         # Forks and copies have the placeholders, too.
-        for session_id in {value.session_id, *store.placements.sessions_of(value.id)}:
+        for session_id in {value.session_id, *placed[value.id]}:
             by_session[session_id].append(value)
     return by_session
 

@@ -291,7 +291,8 @@ class Restores:
         self._missed += [
             (value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named
         ]
-        return [value for value in wanted if value not in unfit]
+        left = {value.id for value in unfit}
+        return [value for value in wanted if value.id not in left]
 
     def wants(self, value: Extraction) -> bool:
         asked = any(self._means(request, value) for request in self._requests)

@@ -4,7 +4,7 @@ The planner only reads. It parses every edited line again and compares it with t
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -255,7 +255,8 @@ class _Planner:
         if not parsed.terminated:
             self._waits.update({ident, *(value.entry_id for value in back)})
             return
-        left = [value for value in standing if value not in back]
+        restored = {value.id for value in back}
+        left = [value for value in standing if value.id not in restored]
         try:
             edits = self._line_edits(parsed, back, going, archival, left, ours=ours)
         except (splice.UntouchableError, RecursionError) as error:
@@ -322,18 +323,22 @@ def _taking_over(edits: Iterable[Edit], standing: Iterable[Extraction]) -> Itera
 
     Raises UntouchableError if that value has expired, or is only a part of what is removed.
     """
-    known = list(standing)
+    at = {value.path: value for value in standing}
+    around = {path[:length] for path in at for length in range(len(path))}
     for edit in edits:
-        yield _took_over(edit, known) if isinstance(edit, Removal) else edit
+        yield _took_over(edit, at, around) if isinstance(edit, Removal) else edit
 
 
-def _took_over(removal: Removal, standing: list[Extraction]) -> Removal:
-    for value in standing:
-        shared = min(len(removal.path), len(value.path))
-        if removal.path[:shared] != value.path[:shared]:
-            continue
-        if removal.path != value.path or value.blob_id is None:
-            raise splice.UntouchableError("a value there is already extracted")
-        chars = removal.chars + value.chars
-        return replace(removal, takes_over=value.id, chars=chars, anchor=value.anchor)
-    return removal
+def _took_over(
+    removal: Removal, at: Mapping[KeyPath, Extraction], around: Container[KeyPath]
+) -> Removal:
+    path = removal.path
+    value = at.get(path)
+    if path in around or any(path[:length] in at for length in range(len(path))):
+        raise splice.UntouchableError("a value there is already extracted")
+    if value is None:
+        return removal
+    if value.blob_id is None:
+        raise splice.UntouchableError("a value there is already extracted")
+    chars = removal.chars + value.chars
+    return replace(removal, takes_over=value.id, chars=chars, anchor=value.anchor)

@@ -141,14 +141,17 @@ def _size(full: Fullness) -> str:
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     """Return the calls whose costs are not recorded yet, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
-    begun = spending.has_session(session.file.path)
-    for ident, call in calls.calls_in(session.lines.backward(), session.format):
-        if ident in new:
-            continue  # a message may have several entries; the last has all figures
-        if not spending.has(ident):
-            new[ident] = call
-        elif begun:
+    newest = calls.calls_in(session.lines.backward(), session.format)
+    begun, size = spending.has_session(session.file.path), 1
+    # If the session was counted before, only few calls are new: each look takes twice as many.
+    while some := list(islice(newest, size) if begun else newest):
+        known = spending.known(ident for ident, _ in some)
+        for ident, call in some:
+            if ident not in known:  # a message may have several entries; the last has all figures
+                new.setdefault(ident, call)
+        if known:
             break
+        size *= 2
     return new
 
 
@@ -156,9 +159,11 @@ def count_calls(
     store: Store, session: AnyOpen, known: Mapping[int, ModelCall] | None = None
 ) -> None:
     """Record the costs of new calls. `known` are all calls of the session, if available."""
-    new = new_calls(store, session) if known is None else {
-        ident: call for ident, call in known.items() if not store.spending.has(ident)
-    }  # fmt: skip
+    if known is None:
+        new = new_calls(store, session)
+    else:
+        counted = store.spending.known(known)
+        new = {ident: call for ident, call in known.items() if ident not in counted}
     store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
 
 

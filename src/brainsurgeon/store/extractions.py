@@ -4,7 +4,8 @@ import json
 import secrets
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 
 import zstandard
@@ -356,9 +357,17 @@ class Placements(Table):
         statement = "SELECT extraction_id FROM placements WHERE session_id = ?"
         return frozenset(self._column(statement, session_id))
 
-    def sessions_of(self, extraction_id: int) -> frozenset[int]:
-        statement = "SELECT session_id FROM placements WHERE extraction_id = ?"
-        return frozenset(self._column(statement, extraction_id))
+    def sessions_of(self, extraction_ids: Iterable[int]) -> Mapping[int, list[int]]:
+        """Return the sessions of each value; [] for one that no session has."""
+        rows = self._execute(
+            "SELECT extraction_id, session_id FROM placements"
+            " WHERE extraction_id IN (SELECT value FROM json_each(?))",
+            (json.dumps(sorted(extraction_ids)),),
+        )
+        sessions = defaultdict[int, list[int]](list)
+        for extraction, session in rows:
+            sessions[extraction].append(session)
+        return sessions
 
     def record(
         self, session_id: int, standing: Iterable[int], gone: Iterable[int],

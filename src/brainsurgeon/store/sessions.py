@@ -173,8 +173,10 @@ class Spending(Table):
         self._ids: set[int] = set()
         self._new: dict[str, tuple[list[int], list[Spent]]] = {}
 
-    def has(self, ident: int) -> bool:
-        return ident in self._ids or self._is_stored(ident)
+    def known(self, idents: Iterable[int]) -> set[int]:
+        """Return those of the calls that were counted."""
+        wanted = set(idents)
+        return wanted & self._ids | self._stored(wanted)
 
     def has_session(self, path: str) -> bool:
         """Check whether a session was counted. It may have no calls."""
@@ -192,9 +194,10 @@ class Spending(Table):
         names = Spent.__struct_fields__
         sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names[2:])
         for path, (ids, spent) in self._new.items():
-            if any(map(self._is_stored, ids)):
+            if self._stored(ids):
                 continue  # another process counted some of them; the next read counts the others
-            self._executemany("INSERT INTO counted_calls VALUES (?)", ((ident,) for ident in ids))
+            listed = json.dumps(ids)
+            self._execute("INSERT INTO counted_calls SELECT value FROM json_each(?)", (listed,))
             self._executemany(
                 f"INSERT INTO spending VALUES ({', '.join('?' * (1 + len(names)))})"  # noqa: S608
                 f" ON CONFLICT DO UPDATE SET {sums}",
@@ -218,8 +221,10 @@ class Spending(Table):
         )
         return [Spent(*row) for row in rows]
 
-    def _is_stored(self, ident: int) -> bool:
-        return self._first("SELECT id FROM counted_calls WHERE id = ?", ident) is not None
+    def _stored(self, idents: Iterable[int]) -> set[int]:
+        listed = json.dumps(sorted(idents))
+        statement = "SELECT id FROM counted_calls WHERE id IN (SELECT value FROM json_each(?))"
+        return set(self._column(statement, listed))
 
 
 # The event as compressed by its agent, the size of its text in bytes, the navigation data.
