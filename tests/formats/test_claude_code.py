@@ -459,7 +459,7 @@ def test_thinking_before_the_last_prompt_is_a_block_part(conversation):
 
     replaced = {path: part.chars for path, part in earlier_parts.items()
                 if part.instead == LEFT_OUT}  # fmt: skip
-    assert replaced == {"message.content.0": 950, "message.content.1": 1}
+    assert replaced == {"message.content.0": 900, "message.content.1": 1}
     assert kinds_and_deadness(earlier_parts) == {
         "message.content.0": ("thinking", False), "message.content.1": ("thinking", False),
         "message.content.3.text": ("assistant", False),

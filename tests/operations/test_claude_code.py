@@ -11,7 +11,7 @@ from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.render import runs as render
 from brainsurgeon.render import sessions as listing
@@ -538,3 +538,26 @@ def test_signatures_after_unsent_values_are_restored(world):
 
     assert path.read_bytes() == conversation.bytes()
     assert answers[0].note == ""
+
+
+def test_extracted_thinking_leaves_the_calibration_as_it_was(world, conversation):
+    """Requests before the scan had the text of signed thinking, which no signature makes longer."""
+    sent = 0
+    for number in range(20):
+        conversation.user("p" * 100)
+        sent += 100
+        thought = {"type": "thinking", "thinking": "t" * (300 + 90 * number)}
+        for block in (thought | {"signature": "s" * 4000}, {"type": "text", "text": "o" * 50}):
+            conversation.assistant(block, message=f"m{number}")
+            usage = {"input_tokens": 500 + round(0.3 * sent)}
+            conversation.lines[-1]["message"] |= {"usage": usage, "model": "claude-opus-4-5"}
+        sent += len(thought["thinking"]) + 50
+    path = world.put(f"{SESSION}.jsonl", conversation.bytes())
+    size = path.stat().st_size
+    known = lambda: context(world.settings(), world.store, SESSION, time.time()).full.calibration  # noqa: E731
+    before = known()
+    world.scan(when="always", min_value_length=500)
+
+    assert path.stat().st_size < size - 50_000
+    assert before.method == "session"
+    assert known() == before

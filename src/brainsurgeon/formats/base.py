@@ -51,6 +51,14 @@ class Thoughts(Struct, frozen=True):
     unsound: Mapping[KeyPath, str] = field(default_factory=dict)
 
 
+def thinking_chars(text: str, *signed: str) -> int:
+    """Return the length of a block of thinking, at least 1: that of its text, as requests count it.
+
+    Only a block without a text is as long as its signature, or its redacted data.
+    """
+    return next(filter(None, map(len, (text, *signed))), 1)
+
+
 class Reasoning(Struct, frozen=True):
     """The reasoning of one message that its provider keeps encrypted."""
 

@@ -37,6 +37,7 @@ from brainsurgeon.formats.base import (
     str_or_none,
     strings_in,
     texts_in,
+    thinking_chars,
     usable_id,
 )
 from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse, placeholder_in
@@ -429,7 +430,7 @@ def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
     return NO_CONTENT if alone else LEFT_OUT, tuple(
         (
             _CONTENT if alone else (*_CONTENT, index),
-            sum(len(str_or_empty(block.get(key))) for key in ("thinking", "signature", "data")),
+            thinking_chars(*map(str_or_empty, map(block.get, ("thinking", "signature", "data")))),
         )
         for index, block in blocks_of(entry, "thinking", "redacted_thinking")
     )
@@ -537,7 +538,7 @@ def _is_ours(entry: Entry) -> bool:
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 8
+    version = 9
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.

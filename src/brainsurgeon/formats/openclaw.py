@@ -36,6 +36,7 @@ from brainsurgeon.formats.base import (
     str_or_empty,
     str_or_none,
     texts_in,
+    thinking_chars,
     usable_id,
 )
 from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, Lines, Part, parse, value_at
@@ -271,7 +272,7 @@ def _thoughts(message: Entry) -> Thoughts | None:
     for path, block in _blocks(message):
         if block.get("redacted") or _is_signed(block, message):
             text, signature = map(str_or_empty, map(block.get, ("thinking", "thinkingSignature")))
-            signed.append((path, len(text or signature) or 1))
+            signed.append((path, thinking_chars(text, signature)))
             if signature and not (block.get("redacted") or text.strip()):
                 unsound[path] = HOLLOW
             elif is_damaged(signature, names):

@@ -77,7 +77,7 @@ class Part(Struct, frozen=True):
 
     path: KeyPath
     kind: Kind
-    chars: int
+    chars: int  # of signed thinking, those of its text (see `thinking_chars`)
     tool: str | None = None
     block: bool = False
     locked: str | None = None  # why no rule may extract the value
