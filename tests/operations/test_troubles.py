@@ -1,7 +1,9 @@
 """Troubles reported by `status --check`, metrics and the log: damage, blocked sessions, roots."""
 
+import os
 import secrets
 import shutil
+import time
 
 import pytest
 import structlog
@@ -9,6 +11,7 @@ from structlog.testing import capture_logs
 
 from brainsurgeon.daemon import _Daemon
 from brainsurgeon.errors import StoppedError
+from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.status import check, metrics, status
 from brainsurgeon.render import runs
 from brainsurgeon.store import extractions as blobs
@@ -266,8 +269,32 @@ def test_unusable_root_is_reported(world, conversation, damage, why):
     [trouble] = [trouble for trouble in troubles if why in trouble]
     assert str(world.root) in trouble
     assert figures["doubtful_roots"] == 1
-    assert b"no readable session file" not in program_for(world)("status").stdout
+    assert b"no session file" not in program_for(world)("status").stdout
     assert unreadable_roots_logged(world) == [(str(world.root), why)]
+
+
+# Only root can make files that belong to another user.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_status_and_doctor_agree_about_leases(unprivileged_world, conversation):
+    """A file of another user, such as one from a container, says nothing about leases."""
+    world = unprivileged_world
+    path = put_session(world, conversation)
+    user = os.geteuid()
+    for name in ("a.jsonl", "z.jsonl"):
+        shutil.copy(path, path.parent / name)
+    os.seteuid(0)
+    for name in ("a.jsonl", "z.jsonl"):
+        os.chown(path.parent / name, 0, 0)
+        os.chmod(path.parent / name, 0o644)
+    os.seteuid(user)
+    settings = world.settings()
+    [root] = status(settings, world.store, time.time()).places.roots
+
+    assert root.protocol == "leases"
+    assert any("leases work" in finding.what for finding in doctor(settings, world.store))
+    path.unlink()
+    [root] = status(settings, world.store, time.time()).places.roots
+    assert root.protocol == "unknown: no session file that this user owns and can read"
 
 
 def test_root_without_permission_is_reported(unprivileged_world):

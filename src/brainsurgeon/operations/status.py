@@ -144,12 +144,15 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:
             return f"nothing: leases prove nothing on {unproven}"
+    user = os.geteuid()
     for file in files:  # sessions in a database raise an error
         with suppress(OSError, RefusedError), open_session(file) as session:
+            if user not in (0, os.fstat(session.descriptor).st_uid):
+                continue  # nobody else can have a lease on it, wherever it is
             if leases.supported(session.descriptor):
                 return "leases"
             return "comparing" if root.exclusive else "nothing: no lease can be had"
-    return "unknown: no readable session file"
+    return "unknown: no session file that this user owns and can read"
 
 
 def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
