@@ -465,7 +465,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (8, "acc2a9ab")
+    results = (9, "2dc888d5")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

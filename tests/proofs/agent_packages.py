@@ -27,16 +27,16 @@ OPENCLAW_LATEST = ("openclaw-2026.9.6", ("openclaw@2026.9.6",))
 OPENCLAW_FIRST = ("openclaw-2026.8.2", ("openclaw@2026.8.2",))
 # A bundle without dependencies, except jiti for its extensions: packed and unpacked as it is.
 PI_LATEST = (
-    "pi-1.5.2", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.5.2",),
+    "pi-1.6.0", ("jiti@2.7.0",), ("@earendil-works/pi-coding-agent@1.6.0",),
 )  # fmt: skip
 # Only the model data is read; nothing of it runs.
 PI_MODELS = ("pi-ai-1.6.0", (), ("@earendil-works/pi-ai@1.6.0",))
-# The last JavaScript release, two native releases, and the latest.
+# The last JavaScript release, and native ones to the latest.
 CLAUDE_CODES = {
     release: (f"claude-code-{release}", (f"@anthropic-ai/claude-code@{release}",))
-    for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330")
+    for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330", "2.1.332")
 }
-CLAUDE_CODE = CLAUDE_CODES["2.1.330"]
+CLAUDE_CODE = CLAUDE_CODES["2.1.332"]
 CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
 TIMEOUTS = {  # seconds
     PI: 180, PI_LATEST: 180, PI_MODELS: 180,

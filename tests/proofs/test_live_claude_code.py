@@ -114,7 +114,7 @@ def check(path):
     assert sorted(calls) == sorted(answered)
 
 
-@pytest.mark.parametrize("release", ["2.1.330", "2.1.112"])
+@pytest.mark.parametrize("release", ["2.1.332", "2.1.112"])
 def test_claude_code_works_with_placeholders_and_is_restored(tmp_path, start, release):
     """No turn fails over restores, a fork and a compaction; the undo restores every byte."""
     with Messages() as model:
