@@ -719,7 +719,23 @@ def test_a_changed_session_is_due_after_the_quiet_time(world):
     daemon._scheduler.shutdown()
 
     assert job.trigger.run_date == datetime(2026, 11, 21, 12, 0, 40, 500_000, tzinfo=UTC)
-    assert job.args == ("/s.jsonl",)
+
+
+def test_paths_that_are_due_are_scanned_in_one_run(world, monkeypatch):
+    """The first due job scans all paths that are due, the others only those that are due later."""
+    daemon, scanned = daemon_in_process(world, quiet_seconds=30), []
+    monkeypatch.setattr(daemon, "_scan", lambda *paths: scanned.append(paths))
+    with freeze_time("2026-11-21 12:00:00") as frozen:
+        daemon._scan_soon("/changed again.jsonl")
+        for number in range(3):
+            daemon._scan_soon(f"/{number}.jsonl")
+        frozen.tick(10)
+        daemon._scan_soon("/changed again.jsonl")
+        for seconds in (20, 1, 1, 9):
+            frozen.tick(seconds)
+            daemon._scan_due()
+
+    assert scanned == [("/0.jsonl", "/1.jsonl", "/2.jsonl"), ("/changed again.jsonl",)]
 
 
 @pytest.mark.parametrize(
@@ -793,18 +809,17 @@ class Work:
 
 def test_due_jobs_run_one_at_a_time(world, monkeypatch):
     """Scans, changed paths and retention that fall due together run one after the other."""
-    work = Work(*[0.1] * 6)
+    work = Work(*[0.1] * 3)
     monkeypatch.setattr(daemon_module, "scan", lambda *_, **__: work() or ScanReport(dry_run=False))
     monkeypatch.setattr(
         daemon_module, "retention", lambda *_, **__: work() or RetentionReport(False)
     )
     daemon = daemon_in_process(world, **HOURLY)
     daemon._schedule()
-    for number in range(4):
-        daemon._scan_soon(f"/{number}.jsonl")
+    daemon._scan_soon("/s.jsonl")
     daemon._scheduler.add_job(daemon._run_retention)
     daemon._scheduler.start()
-    wait_until(lambda: len(work.spans) == 6)
+    wait_until(lambda: len(work.spans) == 3)
     daemon._scheduler.shutdown()
     spans = sorted(work.spans)
 

@@ -57,7 +57,6 @@ WAKE_INTERVAL = 1.5  # seconds after which the watcher notices that it must stop
 CLOCK_INTERVAL, CLOCK_TOLERANCE = 10.0, 1.0
 MORE_TIME = 90.0  # seconds in which systemd expects the next message while the daemon begins
 SIGNALS_INTERVAL = 5.0  # seconds between two searches of one path for signals (key `on_signal`)
-_DUE = "due:"  # prefix of the ids of jobs that scan one changed path
 
 
 def notify(state: str) -> None:
@@ -116,6 +115,8 @@ class _Daemon:
         self._store_error: StoreUnusableError | None = None
         self._last_beat = 0.0
         self._searched_at: dict[str, float] = {}  # by path
+        self._due_at: dict[str, float] = {}  # by changed path
+        self._due_lock = threading.Lock()
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none.
         limit = os.environ.get("WATCHDOG_USEC", "")  # microseconds
@@ -167,9 +168,8 @@ class _Daemon:
             if abs(offset - before) > CLOCK_TOLERANCE:
                 self._log.warning("clock_set", module="daemon", seconds=round(offset - before))
                 self._schedule()
-                for job in self._scheduler.get_jobs():
-                    if job.id.startswith(_DUE):
-                        self._scan_soon(*job.args)
+                for path in list(self._due_at):
+                    self._scan_soon(path)
 
     def _check_stop_and_beat(self) -> None:
         self._check_stop()
@@ -195,6 +195,16 @@ class _Daemon:
             self._pass_on_signals()
         except Exception as error:  # noqa: BLE001  the next run may succeed
             self._log.error("scan_failed", module="daemon", reason=self._reason(error))
+
+    def _scan_due(self) -> None:
+        """Scan all changed paths that are due in one run: the end of each run takes a while."""
+        now = time.time()
+        with self._due_lock:
+            due = [path for path, at in self._due_at.items() if at <= now]
+            for path in due:
+                del self._due_at[path]
+        if due:
+            self._scan(*due)
 
     def _find_signals(self, path: str) -> None:
         if self._stop.is_set():
@@ -325,8 +335,10 @@ class _Daemon:
 
     def _scan_soon(self, path: str) -> None:
         due = datetime.now(UTC) + timedelta(seconds=self._settings.quiet + 0.5)
+        with self._due_lock:
+            self._due_at[path] = due.timestamp()
         self._scheduler.add_job(
-            self._scan, "date", [path], run_date=due, id=_DUE + path, replace_existing=True
+            self._scan_due, "date", run_date=due, id=f"due:{path}", replace_existing=True
         )
 
     def _find_signals_soon(self, path: str) -> None:
