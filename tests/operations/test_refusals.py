@@ -11,14 +11,14 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.text import iso
-from brainsurgeon.model.turns import SIGNATURE, TOO_LARGE, TOO_LONG, Refusal
+from brainsurgeon.model.turns import BLOCK, BLOCKS, SIGNATURE, TOO_LARGE, TOO_LONG, Refusal
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.signals import find_signals
 from brainsurgeon.rewrite.budget import Wanted
 from building.claude import ClaudeConversation
 from building.processes import program_for
-from building.world import Conversation, dump
+from building.world import Conversation, dump, pin
 
 # The message, the tokens that the provider counted (0: not stated), and the limit.
 TOO_LONG_PROMPTS = [
@@ -95,6 +95,36 @@ TOO_LARGE_REQUESTS = [
     ("Request payload size exceeds the limit: 20971520 bytes.", 20_971_520),
 ]  # fmt: skip
 
+# The message, and the size of the largest picture and the limit (bytes), if stated.
+BLOCKS_TOO_LARGE = [
+    (("messages.58.content.2.image.source.base64: image exceeds 5 MB maximum: 6500712 bytes >"
+      " 5242880 bytes"), 6_500_712, 5_242_880),
+    (("messages.7.content.2.image.source.base64.data: At least one of the image dimensions exceed"
+      " max allowed size: 8000 pixels"), 0, None),
+    (("API Error: 400 At least one of the image dimensions exceed max allowed size for many-image"
+      " requests: 2000 pixels"), 0, None),
+    (("An image in the conversation exceeds the dimension limit for many-image requests (2000px)."
+      " Run /compact to remove old images from context, or start a new session."), 0, None),
+    ("Image was too large. Double press esc to go back and try again with a smaller image.",
+     0, None),
+    ("messages.38.content.0.pdf.source.base64.data: A maximum of 100 PDF pages may be provided.",
+     0, None),
+    ("PDF too large (max 100 pages, 32MB). Double press esc to go back and try again.", 0, None),
+    ("The document contains 1200 pages which exceeds the supported page limit of 1000.", 0, None),
+]  # fmt: skip
+
+# The message, the number of pictures and documents, and how many are allowed, if stated.
+TOO_MANY_BLOCKS = [
+    ("Too much media: 0 document pages + 104 images > 100", 104, 100),
+    ("too many images and documents: 104 + 1 > 100", 104, 100),
+    (("Too many images in request: 11 images provided, but the model supports a maximum of 10"
+      " images."), 11, 10),
+    ("Too many images in request. Max is 10.", 0, 10),
+    ("request contains 52 images, exceeding the maximum of 50 allowed per request", 52, 50),
+    ("too many images in the message, max allowed is 16", 0, 16),
+    ("At most 5 image(s) may be provided in one request.", 0, 5),
+]  # fmt: skip
+
 # Time heals these, or a setting; or the request had other faults.
 OTHER_ERRORS = [
     "ThrottlingException: Too many tokens, please wait before trying again.",
@@ -113,6 +143,30 @@ OTHER_ERRORS = [
     "Request was aborted.",
     "",
 ]
+
+
+def with_pictures(error, *sizes):
+    """Return a session with pictures of these sizes (bytes), refused with an error."""
+    talk = Conversation()
+    for size in sizes:
+        talk.user()
+        talk.call("screenshot")
+        talk.result("")
+        picture = {"type": "image", "data": "A" * size, "mimeType": "image/png"}
+        talk.lines[-1]["message"]["content"] = [picture]
+        talk.assistant("I see.")
+    talk.user("and now?")
+    talk.assistant([], stop="error")
+    talk.lines[-1]["message"]["errorMessage"] = error
+    return talk
+
+
+def pictures(path):
+    """Return the sizes of the pictures that are still in a session."""
+    lines = map(json.loads, path.read_bytes().splitlines())
+    contents = [line["message"]["content"] for line in lines if "message" in line]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    return [len(block["data"]) for block in blocks if block["type"] == "image"]
 
 
 def refused_conversation(*errors, turns=20, provider="p"):
@@ -178,6 +232,72 @@ def test_request_that_was_too_large_is_relieved(world, clock, error, limit):
     assert relief.fits
     assert relief.before.bytes == relief.before.most_bytes
     assert relief.after.bytes <= relief.before.bytes / 2
+
+
+@pytest.mark.parametrize(("error", "size", "limit"), BLOCKS_TOO_LARGE)
+def test_picture_that_was_too_large_leaves_first(world, clock, error, size, limit):
+    """Each above the stated limit leaves, else the largest, until half of the bytes are left."""
+    assert refusal(error) == Refusal(BLOCK, size, limit)
+    other = 5_000_000 if limit else 50_000
+    path = world.put("s.jsonl", with_pictures(error, 900, 6_500_712, 700, other, 800).bytes())
+    before = path.read_bytes()
+    assert fullness(world).is_too_full
+    relief = relieved(world)
+
+    assert relief.before.refusal == BLOCK
+    assert relief.fits
+    assert pictures(path) == [900, 700, other, 800]
+    assert fullness(world).unfit == 0
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("error", "number", "limit"), TOO_MANY_BLOCKS)
+def test_oldest_of_too_many_pictures_leave(world, clock, error, number, limit):
+    """Half of what is allowed stays, so that the next picture is not refused again."""
+    assert refusal(error) == Refusal(BLOCKS, number, limit)
+    sizes = [9_000 + place for place in range(limit + 2)]
+    path = world.put("s.jsonl", with_pictures(error, *sizes).bytes())
+    relief = relieved(world)
+
+    assert relief.before.refusal == BLOCKS
+    assert relief.fits
+    assert pictures(path) == sizes[-(limit // 2) :]
+    assert fullness(world).unfit == 0
+
+
+def test_pinned_picture_that_is_too_large_does_not_fit(world, clock):
+    """It is never said that the session fits while the refused picture is in it."""
+    error = "image exceeds 5 MB maximum: 6500712 bytes > 5242880 bytes"
+    talk = with_pictures(error, 6_500_712)
+    [result] = [line for line in talk.lines if line.get("message", {}).get("role") == "toolResult"]
+    path = world.put("s.jsonl", talk.bytes())
+    pin(world, result["id"], False)
+    relief = relieved(world)
+
+    assert not relief.fits
+    assert pictures(path) == [6_500_712]
+
+
+def test_refusal_of_codex_is_recognised(world):
+    """Codex writes an event; a session that is only read shows it, with the recorded load."""
+    error = "Codex ran out of room in the model's context window. Start a new thread or clear"
+    entries = [
+        {"type": "session_meta", "payload": {"id": "s", "cwd": "/w", "originator": "codex_exec"}},
+        {"type": "turn_context", "payload": {"model": "gpt-5.3-codex"}},
+        {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [
+            {"type": "input_text", "text": "x" * 3000}]}},
+        {"type": "event_msg", "payload": {"type": "token_count", "info": {
+            "last_token_usage": {"input_tokens": 256_000, "total_tokens": 256_400},
+            "model_context_window": 258_400}}},
+        {"type": "event_msg", "payload": {"type": "error", "message": error}},
+    ]  # fmt: skip
+    world.put("s.jsonl", b"".join(map(dump, entries)))
+    full = fullness(world)
+
+    assert refusal(error) == Refusal(TOO_LONG)
+    assert (full.refusal, full.load) == (TOO_LONG, 256_400 + 990)  # with the prompt
+    assert full.window == full.load
 
 
 @pytest.mark.parametrize("error", OTHER_ERRORS)

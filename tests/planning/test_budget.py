@@ -23,6 +23,9 @@ RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9
         ("claude-haiku-4-5", 0.35), ("gemini-2.5-flash", 0.35), ("gemini-3-flash-preview", 0.35),
         ("gpt-4o-mini", 0.35), ("gpt-5-nano", 0.35), ("gpt-4.1-nano", 0.35), ("o3-mini", 0.35),
         ("openai/o4-mini-high", 0.35), ("o3-pro", 0.85), ("gpt-4.1-mini", 0.65),
+        ("gpt-6-sol", 0.85), ("openai/gpt-6.2-astra", 0.85), ("gpt-6.1-terra", 0.65),
+        ("gpt-6-luna", 0.35), ("gemini-4-neon", 0.85), ("google/gemini-4-argon", 0.85),
+        ("gemini-4-carbon", 0.65), ("gemini-4-hydrogen", 0.35),
         ("mock-1", 0.75), ("turbo3", 0.75), ("", 0.75), (None, 0.75),
     ],
 )  # fmt: skip

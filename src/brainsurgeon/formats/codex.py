@@ -45,6 +45,8 @@ class Codex:
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "turn_context":
             return weight.recorded(entry, {}, payload.get("model"))
+        if entry.get("type") == "event_msg" and payload.get("type") == "error":
+            return weight.unanswered(entry, str_or_empty(payload.get("message")), None)
         info = payload.get("info")
         if payload.get("type") != "token_count" or not isinstance(info, dict):
             return None

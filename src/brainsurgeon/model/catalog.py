@@ -21,6 +21,10 @@ from brainsurgeon.model.turns import ModelCall
 # for 5 to 10 minutes.
 LIFE, LONG_LIFE = 300.0, 3600.0
 
+# The largest requests that providers accept, in bytes, by globs of models: Anthropic (page "API
+# overview" of platform.claude.com).
+REQUEST_BYTES = (("*claude*", 32_000_000),)
+
 
 class Price(Struct, frozen=True):
     """`read` to `write_hour` and `output` are multiples of the price of an uncached input token."""

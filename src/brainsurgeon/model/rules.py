@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from brainsurgeon.model.catalog import known
+from brainsurgeon.model.catalog import REQUEST_BYTES, known
 from brainsurgeon.model.entries import KeyPath, Part
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import Tier
@@ -110,18 +110,18 @@ THRESHOLDS: dict[Tier, float] = {"frontier": 0.85, "mid": 0.65, "small": 0.35}
 # Globs that match a part of `/<model id>`. If several match, the longest applies.
 _NAMES: tuple[tuple[str, Tier], ...] = (
     *((name, "frontier") for name in (
-        "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gemini-3*pro", "/o3",
+        "claude*opus", "claude*fable", "claude*mythos", "gpt-5", "gpt-6", "gemini-3*pro",
+        "gemini-4", "/o3",
     )),
-    *((name, "mid") for name in ("claude*sonnet", "gpt-4.1", "gpt-5*-mini", "gemini-2.5-pro")),
+    *((name, "mid") for name in (
+        "claude*sonnet", "gpt-4.1", "gpt-5*-mini", "gpt-?*-terra", "gemini-2.5-pro",
+        "gemini-4-carbon",
+    )),
     *((name, "small") for name in (
-        "claude*haiku", "gemini*flash", "gpt-4o-mini", "gpt-*-nano", "/o?-mini",
+        "claude*haiku", "gemini*flash", "gpt-4o-mini", "gpt-*-nano", "gpt-?*-luna", "/o?-mini",
+        "gemini-4-hydrogen",
     )),
 )  # fmt: skip
-
-
-# The largest requests that providers accept, in bytes, by globs of models: Anthropic (page "API
-# overview" of platform.claude.com).
-REQUEST_BYTES = (("*claude*", 32_000_000),)
 
 
 class Budget(Struct, frozen=True):

@@ -139,14 +139,16 @@ class Sent(Struct, frozen=True):  # the size of a request or a part of it
 
 # Why a provider refused a prompt.
 TOO_LONG, TOO_LARGE, SIGNATURE = "too long", "too large", "signature"
+BLOCK, BLOCKS = "a picture or document is too large", "too many pictures and documents"
 
 
 class Refusal(Struct, frozen=True):
     """The answer of a provider that did not accept a prompt."""
 
-    why: str  # TOO_LONG (in tokens), TOO_LARGE (in bytes) or SIGNATURE
-    tokens: int = 0  # of the prompt, as the provider counted them; 0 if not stated
-    limit: int | None = None  # the highest number of tokens or bytes allowed, if stated
+    # TOO_LONG (in tokens), TOO_LARGE (in bytes), BLOCK (one of them, in bytes), BLOCKS, SIGNATURE.
+    why: str
+    count: int = 0  # tokens, bytes or blocks of the prompt, as its provider counted; 0: not stated
+    limit: int | None = None  # the highest number allowed, if stated
 
 
 class ModelCall(Struct, frozen=True):
@@ -240,7 +242,8 @@ class Fullness(Struct, frozen=True):
     recorded: bool = False  # the window is recorded by the agent
     step: int = 0  # the highest step of relief taken
     waits: bool = False  # postponed extractions will make it fit once the cache is cold
-    refusal: str = ""  # if the newest answer is a refusal: TOO_LONG or TOO_LARGE
+    refusal: str = ""  # if the newest answer is a refusal, except for a signature: why
+    unfit: int = 0  # number of pictures and documents for which the next request would be refused
     bytes: int = 0  # of the next request
     most_bytes: int | None = None  # that the provider accepts, if known
 
@@ -254,7 +257,7 @@ class Fullness(Struct, frozen=True):
 
     @property
     def is_too_full(self) -> bool:
-        return self.pressure > self.threshold or self.is_too_large
+        return self.pressure > self.threshold or self.is_too_large or self.unfit > 0
 
     @property
     def is_unrelieved(self) -> bool:
@@ -279,4 +282,6 @@ class Fit(Struct, frozen=True):
     @property
     def fits(self) -> bool:
         after = self.after
-        return after is not None and after.load <= self.room and after.bytes <= self.room_bytes
+        if after is None or after.unfit:
+            return False
+        return after.load <= self.room and after.bytes <= self.room_bytes

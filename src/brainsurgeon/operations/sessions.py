@@ -178,11 +178,11 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
         measured = measure_codex(session.lines)
         calibration = calibrate(measured.calls, ())
         fingerprint = session.fingerprint
-        full = fullness(settings.budget_rules(), measured, calibration, measured.window)
+        limits, load = settings.budget_rules(), measured.load(calibration)
         return Context(
             chosen.title, chosen.path, form, fingerprint.size, codex.ONLY_READ,
             changed_at=fingerprint.mtime_ns / 1e9,
-            full=replace(full, load=measured.load(calibration)),
+            full=fullness(limits, measured, calibration, measured.window, load),
         )  # fmt: skip
 
 

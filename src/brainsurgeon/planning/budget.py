@@ -19,9 +19,19 @@ from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import Entry, KeyPath, Lines, parse, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
-from brainsurgeon.model.rules import Rule, Rules
+from brainsurgeon.model.rules import Rule, Rules, Values
 from brainsurgeon.model.sessions import OFF_BRANCH, Survey
-from brainsurgeon.model.turns import PICTURE, RATE, ArchiveForm, Calibration, ModelCall, Sent
+from brainsurgeon.model.turns import (
+    BLOCK,
+    BLOCKS,
+    PICTURE,
+    RATE,
+    ArchiveForm,
+    Calibration,
+    ModelCall,
+    Refusal,
+    Sent,
+)
 from brainsurgeon.planning.archive import Archiving, without_thresholds
 from brainsurgeon.planning.matching import Matcher
 
@@ -46,6 +56,7 @@ class Measure:
         self.last: ModelCall | None = None
         self.last_sent = Sent()  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
+        self.unfit: Values = frozenset()  # blocks for which the next request would be refused
         self._form, self._seen = form, set[str | None]()
         # Maps times of extractions and archives to the size that was removed from later requests.
         self._removed: dict[float, Sent] = defaultdict(Sent)
@@ -148,17 +159,52 @@ def _archived(lines: Lines, form: Format, survey: Survey, records: Records) -> d
     return left
 
 
-def largest_blocks(
-    lines: Lines, form: Format, survey: Survey
-) -> list[tuple[str | None, KeyPath]]:  # fmt: skip
-    """Return the places of all pictures and documents that are sent, the largest first."""
-    found = [
-        (part.chars, parsed.ident, part.path)
+class Block(Struct, frozen=True):
+    """A picture or document that is sent."""
+
+    size: int  # bytes, as base64
+    ident: str | None
+    path: KeyPath
+
+    @property
+    def place(self) -> tuple[str | None, KeyPath]:
+        return self.ident, self.path
+
+
+def blocks_sent(lines: Lines, form: Format, survey: Survey) -> list[Block]:
+    """Return all pictures and documents that are sent and may leave, the oldest first."""
+    return [
+        Block(part.chars, parsed.ident, part.path)
         for parsed in parsed_lines(lines, form) if survey.dead(parsed.offset) is None
         for part in form.parts(parsed.entry, survey, parsed.offset)
         if part.block and part.kind != "thinking" and not (part.dead or part.locked)
     ]  # fmt: skip
-    return [(ident, path) for _, ident, path in sorted(found, key=lambda one: -one[0])]
+
+
+def largest_first(blocks: Iterable[Block]) -> list[Block]:
+    return sorted(blocks, key=lambda block: -block.size)
+
+
+def unfit_blocks(blocks: Sequence[Block], refusal: Refusal, refused: Sent, now: Sent) -> Values:
+    """Return the blocks without which the provider is expected to accept the request.
+
+    `refused` and `now` are what the refused request and the next one contain. Where the refusal
+    states no limit, at least the largest block leaves, and half of their bytes.
+    """
+    if refusal.why == BLOCK and refusal.limit:
+        taken = [block for block in blocks if block.size > refusal.limit]
+    elif refusal.why == BLOCKS and refusal.limit:
+        # Half of the limit, so that the next picture is not refused. The oldest leave.
+        over = now.pictures > refusal.limit
+        taken = list(blocks[: now.pictures - refusal.limit // 2] if over else ())
+    else:
+        taken, left = [], now.data
+        for block in largest_first(blocks):
+            if left <= refused.data / 2:
+                break
+            taken.append(block)
+            left -= block.size
+    return frozenset(block.place for block in taken)
 
 
 class CodexMeasure(Measure):

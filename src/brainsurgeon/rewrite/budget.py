@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
@@ -19,6 +18,8 @@ from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.model.turns import (
+    BLOCK,
+    BLOCKS,
     HEAVY,
     LAST_STEP,
     ONE_ROUND,
@@ -83,7 +84,18 @@ def weigh(
     others = [] if original else store.calibrations.of_agent(directory, records.own)
     calibration = budget.calibrate(measured.calls, others)
     limits, recorded = examined.settings.budget_rules(), examined.session.context_tokens
-    return measured, fullness(limits, measured, calibration, recorded)
+    full = fullness(limits, measured, calibration, recorded)
+    if refused_for_blocks(full.refusal) and measured.last and measured.last.refusal:
+        blocks = budget.blocks_sent(lines, form, survey)
+        measured.unfit = budget.unfit_blocks(
+            blocks, measured.last.refusal, measured.last_sent, measured.sent
+        )
+        full = replace(full, unfit=len(measured.unfit))
+    return measured, full
+
+
+def refused_for_blocks(why: str) -> bool:
+    return why in (BLOCK, BLOCKS)
 
 
 class Bound(Struct, frozen=True):
@@ -93,7 +105,9 @@ class Bound(Struct, frozen=True):
     bytes: float = math.inf
 
     def holds(self, full: Fullness | None) -> bool:
-        return full is not None and full.load <= self.tokens and full.bytes <= self.bytes
+        if full is None or full.unfit:
+            return False
+        return full.load <= self.tokens and full.bytes <= self.bytes
 
 
 class Ladder:
@@ -110,8 +124,9 @@ class Ladder:
         self._giant = max(1, int(budget.GIANT * full.window / full.calibration.rate))
         self._kept_messages = max(1, (measured.messages + 1) // 2)
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
-        if full.bytes > heaviest:
-            self._rules = replace(rules, heavy=self._heavy(heaviest))
+        self._unfit = measured.unfit
+        heavy = self._heavy(heaviest) if full.bytes > heaviest else frozenset()
+        self._rules = replace(rules, heavy=heavy | self._unfit)
 
     def at(self, rung: Rung, spared: Values = frozenset(), *, protect: bool = True) -> Fitting:
         return self._cached_plan(rung, spared, protect=protect)  # one cache key for equal calls
@@ -120,12 +135,13 @@ class Ladder:
         """Return the fewest pictures and documents without which the request is small enough."""
         examined, rules = self.planner.examined, self._rules
         form, survey = examined.format, examined.survey
-        blocks = budget.largest_blocks(examined.session.lines, form, survey)
-        goal = Bound(sys.maxsize, heaviest)
+        found = budget.blocks_sent(examined.session.lines, form, survey)
+        blocks = [block.place for block in budget.largest_first(found)]
 
         def suffice(count: int) -> bool:
             self._rules = replace(rules, heavy=frozenset(blocks[:count]))
-            return goal.holds(self.plan(()).after)
+            after = self.plan(()).after
+            return after is not None and after.bytes <= heaviest
 
         taken = bisect_left(range(len(blocks)), True, key=suffice)
         return frozenset(blocks[:taken])
@@ -165,7 +181,11 @@ class Ladder:
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - round(full.calibration.scale * plan.tokens))
         size = max(0, full.bytes - plan.request_bytes)
-        after = replace(full, load=load, bytes=size, step=rung[-1] if rung else 0)
+        going = {(removal.entry_id, removal.path) for removal in plan.removals}
+        after = replace(
+            full, load=load, bytes=size, step=rung[-1] if rung else 0,
+            unfit=len(self._unfit - going),
+        )  # fmt: skip
         return Fitting(full, after, plan=plan, rules=rules)
 
     def lowest(self, rungs: Sequence[Rung], goal: Bound, *, protect: bool = True) -> int:
@@ -205,9 +225,10 @@ def _protected(plan: Plan, released: Plan) -> tuple[int, float] | None:
 
 
 def fullness(
-    limits: Budget, measured: Measure, calibration: Calibration, recorded: int | None
-) -> Fullness:
-    """Return the load of a session. `recorded` is the window that its agent recorded.
+    limits: Budget, measured: Measure, calibration: Calibration, recorded: int | None,
+    load: int | None = None,
+) -> Fullness:  # fmt: skip
+    """Return the load of a session. Its agent recorded the window `recorded`, perhaps its `load`.
 
     If the newest answer is a refusal, its provider knows better: the estimate is scaled to the
     tokens that it counted, and the window is the stated one, and smaller than the refused prompt.
@@ -218,12 +239,12 @@ def fullness(
     if refusal and refusal.why == TOO_LARGE:
         known = filter(None, (most, refusal.limit, measured.last_sent.bytes))
         most = min(known, default=1)
-    elif refusal:
-        guess = max(1, calibration.tokens(measured.last_sent))
-        tokens = refusal.tokens or max(guess, refusal.limit or 0)
+    elif refusal and refusal.why == TOO_LONG:
+        guess = load or max(1, calibration.tokens(measured.last_sent))
+        tokens = refusal.count or max(guess, refusal.limit or 0)
         calibration = replace(calibration, scale=tokens / guess)
         window = max(1, min(limits.window(measured.model, recorded, refusal.limit), tokens))
-    load = calibration.tokens(measured.sent)
+    load = calibration.tokens(measured.sent) if load is None else round(calibration.scale * load)
     tier = limits.tier(measured.model)
     return Fullness(
         load, window, limits.threshold_of(tier), calibration, measured.model, tier,
@@ -350,7 +371,7 @@ def _goal(full: Fullness) -> Bound:
     share, share_of_bytes = full.threshold - budget.BELOW, HEAVY - budget.BELOW
     if full.refusal == TOO_LARGE:
         share_of_bytes = budget.HALF
-    elif full.refusal:
+    elif full.refusal == TOO_LONG:
         share = min(share, budget.HALF)
     return _bound(full, share, share_of_bytes)
 

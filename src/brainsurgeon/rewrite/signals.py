@@ -12,6 +12,8 @@ from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.catalog import price_of
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.turns import (
+    BLOCK,
+    BLOCKS,
     SIGNATURE,
     TOO_LARGE,
     TOO_LONG,
@@ -30,8 +32,9 @@ REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
 REFUSED, TRUNCATED = "refused", "truncated"
 _WHY = {
     TOO_LONG: "it is too long", TOO_LARGE: "it has too many bytes",
-    SIGNATURE: "a signature is invalid",
+    SIGNATURE: "a signature is invalid", BLOCK: BLOCK, BLOCKS: f"it has {BLOCKS}",
 }  # fmt: skip
+_UNITS = {TOO_LARGE: "bytes", BLOCK: "bytes", BLOCKS: "blocks"}
 
 
 def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
@@ -104,8 +107,8 @@ def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
     facts: dict[str, Any] = {"signal": signal, "entry_id": place}
     if refusal := call.refusal:
         helps = "relieve --signatures" if refusal.why == SIGNATURE else "relieve"
-        unit = "bytes" if refusal.why == TOO_LARGE else "tokens"
-        counts = {"tokens": refusal.tokens, f"limit_{unit}": refusal.limit}
+        unit = _UNITS.get(refusal.why, "tokens")
+        counts = {unit: refusal.count, f"limit_{unit}": refusal.limit}
         facts |= {name: count for name, count in counts.items() if count} | {
             "why": refusal.why,
             "reason": f"the provider refused the last prompt ({_WHY[refusal.why]}); "
