@@ -1,5 +1,6 @@
 """Values that may be wanted do not expire unannounced."""
 
+import json
 import os
 from datetime import UTC, datetime
 
@@ -8,7 +9,7 @@ from freezegun import freeze_time
 
 from brainsurgeon.hosts import processes
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.retention import retention
+from brainsurgeon.operations.retention import expiring, retention
 from brainsurgeon.operations.status import check, metrics, status
 from brainsurgeon.render import runs
 from building.world import Clock, Conversation
@@ -74,6 +75,33 @@ def test_values_of_missing_sessions_are_announced_a_week_before(world, session):
     live(world, 7)
     assert announced(world) == (0, [])
     assert world.store.expiry.count_held() == 0
+
+
+def test_values_are_announced_while_their_root_is_held_back(world, session):
+    """The next run that can read the root may delete them."""
+    session.unlink()
+    live(world, 28)
+    world.root.rename(world.base / "away")
+    live(world, 20)
+    assert announced(world) == (1, [])
+    (world.base / "away").rename(world.root)
+    live(world, 1)
+    assert world.store.expiry.count_held() == 0
+
+
+def test_nothing_due_costs_nearly_nothing(world, session):
+    """Without a value that may expire soon, no search is read or copied."""
+    connection, steps = world.store._connection, []
+    connection.executemany(
+        "INSERT INTO searches VALUES (?, ?, 0, 0, 0, 0, 0, 1, 0, ?)",
+        ((number, b"/%d" % number, json.dumps([f"{number}-{one}" for one in range(100)]))
+         for number in range(1000, 2000)),
+    )  # fmt: skip
+    connection.set_progress_handler(lambda: steps.append(None), 100)
+    assert expiring(world.settings(), world.store, world.clock.now) == []
+    connection.set_progress_handler(None, 0)
+
+    assert len(steps) < 100
 
 
 def test_standing_values_are_announced_if_the_user_sets_a_term(world, session):

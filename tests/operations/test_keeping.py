@@ -13,6 +13,7 @@ from brainsurgeon.operations.retention import expiring, retention
 from brainsurgeon.planning.retention import DAY, MISSING, SILENT, UNPLACED
 from building.world import Conversation, entry_text, fork, sql
 
+HOUR = 3600.0
 YEARS = 3653 * DAY
 MONTH = {"retention_standing": "30d"}
 
@@ -21,7 +22,13 @@ class Clocks:
     """A wall clock and a boot clock; a reboot begins another boot."""
 
     def __init__(self):
-        self.now, self.boots = 1_800_000_000.0, 0
+        self.now, self.ahead, self.boots = 1_800_000_000.0, 0.0, 0
+
+    def set(self, seconds):
+        self.now, self.ahead = self.now + seconds, self.ahead + seconds
+
+    def boot(self):
+        return self.now - self.ahead
 
     def __call__(self):
         return self.now
@@ -30,7 +37,7 @@ class Clocks:
 @pytest.fixture
 def clock(world, monkeypatch):
     world.clock = Clocks()
-    monkeypatch.setattr(processes, "boot_clock", world.clock)
+    monkeypatch.setattr(processes, "boot_clock", world.clock.boot)
     monkeypatch.setattr(processes, "boot_id", lambda: str(world.clock.boots))
     return world.clock
 
@@ -196,7 +203,7 @@ def test_recorded_absence_of_an_earlier_version_counts_as_first_seen(world, cloc
     path.unlink()
     run(world)
     facts = json.loads(sql(world, "SELECT value FROM meta WHERE key = 'retention'")[0][0])
-    for name in ("stretches", "days"):
+    for name in ("counted", "days"):
         del facts[name]
     clock.now += 40 * DAY
     facts["clock"] |= {"wall": clock.now, "boot": clock.now}
@@ -214,7 +221,7 @@ def test_recorded_absence_of_an_earlier_version_counts_as_first_seen(world, cloc
 
 @pytest.mark.parametrize("name", ["copy.jsonl", "s.jsonl.reset.2027", "s.jsonl~", "s.jsonl.1"])
 def test_placeholder_that_no_scan_saw_holds_its_value(world, clock, pruned, name):
-    """A restored value is kept while its placeholder is in any copy, and a day after that."""
+    """A restored value is kept while its placeholder is in any copy, and a month after that."""
     path, ident, _ = pruned
     run(world)
     copy = shutil.copy2(path, path.with_name(name))
@@ -223,7 +230,55 @@ def test_placeholder_that_no_scan_saw_holds_its_value(world, clock, pruned, name
     assert live(world, 20, scans=False, **keeping) == {}
     copy.unlink()
 
-    assert live(world, 4, step=0.25, **keeping) == {1.25: {UNPLACED: 1}}
+    assert live(world, 40, **keeping) == {31: {MISSING: 1}}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_run_that_first_misses_the_last_placeholder_deletes_nothing(world, clock, pruned, gone):
+    """After a copy lost it, unseen by any scan, the term begins, although a scan was in between."""
+    path, ident, original = pruned
+    copy = shutil.copy2(path, path.with_name("s.jsonl.1"))
+    run(world)
+    world.restore(ident)
+    keeping = {"trigger_types": ["thinking"]}
+    world.scan(**keeping)
+    if gone:
+        copy.unlink()
+    else:
+        copy.write_bytes(original)
+
+    expected = {32: {MISSING: 1}} if gone else {4: {UNPLACED: 1}}
+    assert live(world, 40, step=2, **keeping) == expected
+
+
+@pytest.mark.parametrize("jump", [-YEARS, -40 * DAY, 40 * DAY])
+@pytest.mark.parametrize("runs", [0, 1])
+@pytest.mark.parametrize("known", [True, False])
+def test_clock_that_is_wrong_for_a_while_shortens_no_term(world, clock, pruned, jump, runs, known):
+    """A value that was restored meanwhile is kept for a day, whoever saw that clock."""
+    path, ident, original = pruned
+    keeping = {"trigger_types": ["thinking"]}
+    if known:
+        run(world, **keeping)
+    else:  # the last run was before the extraction
+        world.restore(ident)
+        run(world, **keeping)
+        world.clock.now += HOUR
+        path.write_bytes(original)
+        touch(path, clock, -3 * DAY)
+        world.scan()
+    clock.set(jump)
+    for number in range(max(runs, 1)):
+        if runs:
+            run(world, **keeping)
+        if not number:
+            world.restore(ident)
+        clock.now += HOUR
+        world.scan(**keeping)
+    clock.set(-jump)
+    [day] = live(world, 3, step=0.25, **keeping)
+
+    assert 1 - 2 / 24 <= day <= 1.5
 
 
 def test_archive_packed_in_an_unknown_way_holds_every_value(world, clock, pruned):
@@ -273,6 +328,7 @@ def test_values_of_a_blocked_session_are_kept(world, clock, pruned, block):
     run(world, **MONTH)
     undo = block(path)
     assert live(world, 50, **MONTH) == {}
+    assert expiring(world.settings(**MONTH), world.store, world.clock()) == []
     undo()
 
     assert list(live(world, 31, **MONTH).values()) == [{SILENT: 1}]
@@ -300,6 +356,27 @@ def test_request_for_a_blocked_session_waits_until_it_can_be_done(
 
     assert path.read_bytes() == original
     assert sql(world, "SELECT count(*) FROM requests") == [(0,)]
+
+
+def test_request_for_a_blocked_session_outlasts_an_unmounted_disk(world, clock, pruned):
+    """It waits while the root is absent, and is carried out when the session is back and idle."""
+    path, ident, original = pruned
+    undo = unreadable_lock(path)
+    assert world.restore(ident, pristine=True).pending
+    clock.now += HOUR
+    world.scan()
+    world.root.rename(world.base / "away")
+    for _ in range(3):
+        clock.now += HOUR
+        world.scan()
+        run(world)
+    (world.base / "away").rename(world.root)
+    undo()
+    touch(path, clock)
+    clock.now += 60
+    world.scan()
+
+    assert path.read_bytes() == original
 
 
 def test_request_lapses_once_its_session_is_only_busy(world, clock, pruned):

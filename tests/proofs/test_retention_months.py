@@ -84,7 +84,10 @@ class Books:
         self.gone = {}  # by session: when a run missed it
         self.paths = {}  # of sessions, where a scan last saw them
         self.files = {}  # by path: status and activity
-        self.stood = set()  # in the last run
+        self.vanished = {}  # by value: when a run found that its file is gone
+        self.last_stood = {}  # by value: the true time at which it was in any file
+        self.slack = 0.0  # seconds that a wrong clock across a reboot may add to counted time
+        self.last_run = time.now
 
     def moment(self):
         return Moment(self.time(), len(self.runs))
@@ -94,9 +97,15 @@ class Books:
         if at.after == 0:
             return following.counted - (following.wall - at.wall)
         before = self.runs[at.after - 1]
-        if following.how == "late":
-            return max(before.counted, following.counted - (following.wall - at.wall))
-        return min(before.counted + at.wall - before.wall, following.counted)
+        if following.how == "moved" or not before.wall <= at.wall <= following.wall:
+            return following.counted
+        return max(before.counted, following.counted - (following.wall - at.wall))
+
+    def active(self, wall):
+        """Return the counted time of a change since the last run."""
+        if len(self.runs) > 1 and self.runs[-1].how == "moved":
+            return min(self.runs[-2].counted + wall - self.runs[-2].wall, self.runs[-1].counted)
+        return self.counted(Moment(wall, len(self.runs) - 1))
 
     # --- what a scan or a restore sees
 
@@ -143,13 +152,7 @@ class Books:
         wall, boot, boots = self.time(), self.time.boot(), self.time.boots
         moved = self._count(wall, boot, boots)
         now, counted = Moment(wall, len(self.runs) - 1), self.runs[-1].counted
-        if not moved:
-            self._correct(wall, now)
-        standing = self._look(files, wall, counted)
-        before = self.runs[-2].wall if len(self.runs) > 1 else None
-        for name in self.stood - set(standing):
-            self._restart(name, before, now)
-        self.stood = set(standing)
+        standing = self._look(files, wall, counted, now)
         for ident, path in self.paths.items():
             if path in files:
                 self.gone.pop(ident, None)
@@ -159,72 +162,100 @@ class Books:
             return set()
         gone = {name for name in self.held if self._expires(name, standing, files, blocked)}
         self.held -= gone
+        least = min(filter(None, (self.retention, self.missing)), default=0) - self.slack
+        for name in gone - set(standing):
+            assert self.time.now - self.last_stood[name] >= least, name
         return gone
 
     def _count(self, wall, boot, boots):
         last_wall, last_boot, last_boots = self.last
         self.last = wall, boot, boots
         if not self.runs:
+            self.last_run = self.time.now
             self.runs.append(Run(wall, wall, "evenly", int(wall // DAY)))
             return False
         passed, same = wall - last_wall, boots == last_boots
         moved = abs(passed - (boot - last_boot)) > HOUR if same else passed < 0
-        step = boot - last_boot if moved and same else passed
-        step = min(max(0.0, step), 7 * DAY)
+        step = min(max(0.0, boot - last_boot if same else passed), 7 * DAY)
         how = "moved" if moved else "evenly" if step == passed else "late"
+        self.slack += max(0.0, step - (self.time.now - self.last_run))
+        self.last_run = self.time.now
         day = None if moved else int(wall // DAY)
         self.runs.append(Run(wall, self.runs[-1].counted + step, how, day))
         return moved
 
-    def _correct(self, wall, now):
-        for times in (self.unplaced, self.gone, *self.places.values()):
-            for key, at in times.items():
-                if at is not None and at.wall > wall:
-                    times[key] = now
-
-    def _look(self, files, wall, counted):
+    def _look(self, files, wall, counted, now):
         """Return, by names that stand anywhere, the paths."""
         standing, known = defaultdict(list), {}
+        self._compare(files, now)
+        idents = {path: ident for ident, path in self.paths.items()}
         earliest = self.runs[-2].counted if len(self.runs) > 1 else None
         for path, (status, names) in files.items():
             modified = status[-1] / 1e9
-            before, activity = self.files.get(path, (None, None))
+            before, activity, _ = self.files.get(path, (None, None, None))
             if before != status:
                 at = counted
                 if modified <= wall and (earliest is None or modified > self.runs[-2].wall):
-                    at = self.counted(Moment(modified, len(self.runs) - 1))
+                    at = self.active(modified)
                 elif modified <= wall:
                     at = earliest
+                rewritten = self._rewritten(idents.get(path))
+                if (self.runs[-2].wall if earliest else 0) < rewritten <= wall:
+                    at = max(at, self.active(rewritten))
                 activity = max(at, earliest or at)
-            known[path] = status, activity
+            known[path] = status, activity, names
             for name in names:
                 standing[name].append(path)
         self.files = known
         return standing
 
-    def _restart(self, name, before, now):
-        if name in self.unplaced and self.unplaced[name].wall < before:
-            self.unplaced[name] = now
+    def _compare(self, files, now):
+        """Begin terms anew where placeholders left files that the last run saw."""
+        for path, (_, _, names) in self.files.items():
+            for name in names - (files[path][1] if path in files else set()):
+                if path not in files and name in self.held:
+                    self.vanished[name] = now
+                    self._restart(name, now)
+                elif self._is_late(name, path, now):
+                    self._restart(name, now)
+        for path, (_, names) in files.items():
+            for name in names - self.files.get(path, (None, None, set()))[2]:
+                self.vanished.pop(name, None)
+
+    def _rewritten(self, ident):
+        """Return when a value of a session was last extracted or restored."""
+        times = (self.extracted, self.restored)
+        return max(
+            (at[name].wall for at in times for name in at if self.owner[name] == ident), default=0
+        )
+
+    def _is_late(self, name, path, now):
+        """Return whether it was thought to be gone while the last run, or no scan, saw it there."""
+        marks = [entry or self.gone.get(ident) for ident, entry in self.places[name].items()]
+        if name in self.unplaced and self.paths.get(self.owner[name]) != path:
+            return True
+        return any(at and at.after < now.after for at in [*marks, self.unplaced.get(name)])
+
+    def _restart(self, name, now):
+        for marks in (self.unplaced, self.vanished):
+            if name in marks:
+                marks[name] = now
         for ident, entry in self.places[name].items():
-            at = entry or self.gone.get(ident)
-            if at and at.wall < before:
+            if entry or self.gone.get(ident):
                 self.places[name][ident] = now
 
     def _expires(self, name, standing, files, blocked):
-        counted, wall = self.runs[-1].counted, self.runs[-1].wall
+        counted = self.runs[-1].counted
         places = self.places[name]
         there = {self.paths[ident] for ident in {*places, self.owner[name]} - {*self.gone}}
         if blocked & {*there, *(standing[name] if self.standing is not None else ())}:
             return False
         if standing[name]:
             moments = [self.files[path][1] for path in standing[name]]
-            moments += [
-                self.counted(at) for at in (self.extracted.get(name), self.restored.get(name))
-                if at and at.wall <= wall
-            ]  # fmt: skip
             return self.standing is not None and max(moments) + self.standing <= counted
-        if places:
+        if places or name in self.vanished:
             missed = [entry or self.gone.get(ident) for ident, entry in places.items()]
+            missed += [self.vanished[name]] if name in self.vanished else []
             if None in missed or self.missing is None:
                 return False
             since = max(map(self.counted, missed))
@@ -236,8 +267,7 @@ class Books:
 
     def _days(self, at):
         since = self.counted(at)
-        days = {run.day for run in self.runs if run.day is not None and run.counted >= since}
-        return len(days | {int(at.wall // DAY)})
+        return len({run.day for run in self.runs if run.day is not None and run.counted >= since})
 
 
 class Life:
@@ -252,7 +282,8 @@ class Life:
         self.books = Books(self.time, terms)
         self.numbers = itertools.count(0x1000, 0x1000)
         self.old, self.away, self.blocked = {}, {}, {}
-        self.jumps = self.random.choice([None, YEARS] + [-YEARS] * (terms[2] is None))
+        back = [-YEARS, -40 * DAY, -40 * DAY] * (terms[2] is None)
+        self.jumps = self.random.choice([None, YEARS, *back])
         self.jumped = False
         self.log = []
 
@@ -428,7 +459,13 @@ class Life:
         query = "SELECT DISTINCT name FROM extractions WHERE blob_id IS NOT NULL"
         return {name for (name,) in sql(self.world, query)}
 
+    def observe(self):
+        """Note which values have a placeholder in any file now."""
+        for path in self.world.root.rglob("*.jsonl*"):
+            self.books.last_stood |= dict.fromkeys(self.names(path), self.time.now)
+
     def step(self):
+        self.observe()
         actions = [
             self.move, self.move, self.leave, self.come_back, self.come_back, self.archive,
             self.back_up, self.compress, self.clear, self.fork, self.delete, self.keep_copy,
@@ -444,18 +481,23 @@ class Life:
             self.log.append((action.__name__, path.name))
             action(path)
         self.time.now += self.random.choice([HOUR, 6 * HOUR, 6 * HOUR, DAY, DAY, 3 * DAY, 9 * DAY])
-        if self.jumps and self.random.random() < 0.1:
+        if self.jumps and self.random.random() < (0.4 if self.jumped else 0.1):
             self.log.append(("the clock jumps by", self.jumps))
             self.time.offset += self.jumps
             self.jumps = None if self.jumped else -self.jumps
             self.jumped = True
             if self.random.random() < 0.3:
                 self.time.reboot()
+            if self.random.random() < 0.5:  # and a scan comes before the next run
+                self.scan()
+                self.time.now += HOUR
+            self.observe()
             self.run()
             return
         if self.random.random() < 0.8:
             self.log.append(("scan", iso(self.time())))
             self.scan()
+        self.observe()
         if self.random.random() < 0.9:
             self.run()
 

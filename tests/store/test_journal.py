@@ -92,7 +92,7 @@ def test_kept_rewrite_leaves_its_placeholders_resolvable(store):
     rewrite = store.journal.rewrite(entry)
 
     assert states(store, row) == [("e1", "restored")]
-    assert unplaced(store) == [(1, 1.0)]
+    assert unplaced(store) == [(1, -1.0)]
     assert rewrite.new_inode == 2**63 + 5
     assert rewrite.ends == (End(7, b"old"), End(5, b"new"))
     assert store.extractions.of_entry("e1")[0].blob_id is not None
@@ -165,7 +165,7 @@ def test_thinking_emptied_again_leaves_the_first_record_unplaced(store):
     extract(store, row, emptied, value=b"second")
 
     assert states(store, row) == [("e1", "restored"), ("e1", "standing")]
-    assert unplaced(store) == [(1, 2.0), (2, None)]
+    assert unplaced(store) == [(1, -2.0), (2, None)]
 
 
 def test_confirming_a_rewrite_twice_changes_nothing(store):

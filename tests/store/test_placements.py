@@ -58,7 +58,7 @@ def test_value_is_unplaced_when_the_last_session_loses_it(store, row, fork):
     assert (unplaced(store), states(store)) == ([None, None], ["standing"])
 
     record(store, fork, lost=[1], now=30.0)
-    assert (unplaced(store), states(store)) == ([30.0, None], ["restored"])
+    assert (unplaced(store), states(store)) == ([-30.0, None], ["restored"])
 
 
 def test_value_that_is_placed_again_is_not_unplaced(store, row):

@@ -15,11 +15,12 @@ from msgspec import Struct
 from brainsurgeon.hosts import sqlite
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
-from brainsurgeon.planning.retention import Timeline
+from brainsurgeon.planning.retention import Interval
 from brainsurgeon.sessions import leases, placeholders
 from brainsurgeon.sessions.discovery import AGED, any_format, discover
 from brainsurgeon.sessions.row_listing import database_fingerprint, databases_below, list_rows
 from brainsurgeon.store import Store
+from brainsurgeon.store.database import path_text
 from brainsurgeon.store.searches import Search
 
 _TOGETHER = 1000  # files that are looked up together
@@ -41,18 +42,20 @@ class ByteSearch:
     """First `look`, then `read`, then `forget`."""
 
     def __init__(
-        self, store: Store, roots: list[Root], timeline: Timeline, since: float | None, now: float,
+        self, store: Store, roots: list[Root], interval: Interval,
         *, check_stop: Callable[[], None], dry_run: bool,
     ) -> None:  # fmt: skip
-        """`since` is the time of the last run. `store` may be read-only if `dry_run`."""
-        self._store, self._roots, self._timeline = store, roots, timeline
-        self._since, self._now, self._check, self._dry_run = since, now, check_stop, dry_run
+        """`interval` begins with the last run. `store` may be read-only if `dry_run`."""
+        self._store, self._roots, self._interval = store, roots, interval
+        self._check, self._dry_run = check_stop, dry_run
         self.found: set[int] = set()  # ids of the recorded sessions that are there
         self.problems: dict[str, str] = {}  # why something was not searched, by root
         # Names that tables said were in no session, although the last run had found them.
         self.last_seen_late: set[str] = set()
         self.absent: set[str] = set()  # roots that do not exist
         self._visited: set[int] = set()
+        self._new: set[str] = set()  # names that a file has, and that it had not in the last run
+        self._sessions: dict[str, int] = {}  # ids of changed sessions by path
         self._changed: list[tuple[Source, Search | None]] = []
         self._unproven = cache(leases.unproven_at)
 
@@ -67,7 +70,8 @@ class ByteSearch:
         while listed := list(islice(sources, _TOGETHER)):
             paths = [source.path for source in listed]
             known = self._store.searches.at(paths)
-            self.found.update(self._store.sessions.ids_at(paths).values())
+            ids = self._store.sessions.ids_at(paths)
+            self.found.update(ids.values())
             for source in listed:
                 before = known.get(source.path)
                 if before and before.id is not None:
@@ -75,6 +79,8 @@ class ByteSearch:
                 same = before and before.fingerprint == source.fingerprint
                 if not (before and same and before.is_proven):
                     self._changed.append((source, before))
+                    if source.path in ids:
+                        self._sessions[source.path] = ids[source.path]
 
     def _sources(self) -> Iterator[Source]:
         items = chain(
@@ -149,11 +155,18 @@ class ByteSearch:
         ):
             return before.active_at
         # An older copy that was put back may have an old time, and a wrong clock a future one.
-        modified = self._timeline.at(mark.mtime_ns / 1e9)
-        earliest = before.active_at if before else modified
-        if self._since is not None:
-            earliest = max(earliest, self._timeline.at(self._since))
-        return max(modified, earliest)
+        times = [self._interval.at(mark.mtime_ns / 1e9)]
+        if before:
+            times.append(before.active_at)
+        last = self._interval.before
+        if last:
+            times.append(self._interval.start)
+        # Rewrites keep the time of the file.
+        ident = self._sessions.get(source.path)
+        rewritten = None if ident is None else self._store.extractions.last_rewrite(ident)
+        if rewritten and (last.wall if last else 0) < rewritten <= self._interval.clock.wall:
+            times.append(self._interval.at(rewritten))
+        return max(times)
 
     def _remember(self, batch: list[tuple[Search, Search | None]]) -> None:
         if not batch:
@@ -162,27 +175,39 @@ class ByteSearch:
         with nullcontext() if self._dry_run else self._store.transaction():
             for search, before in batch:
                 self._visited.add(self._store.searches.remember(search))
-                if before:
-                    self._note_gone(set(before.names).difference(search.names))
+                names = set(before.names) if before else set[str]()
+                self._new.update(set(search.names) - names)
+                self._note_gone(names.difference(search.names), search.path)
 
-    def _note_gone(self, names: Collection[str]) -> None:
-        if not names or self._since is None:
+    def _note_gone(self, names: Collection[str], path: str) -> None:
+        if not names:
             return
-        late = self._store.searches.thought_gone(names, self._since)
+        late = self._store.searches.thought_gone(names, self._interval.start, path)
         if late and not self._dry_run:
-            self._store.searches.restart(late, self._since, self._now)
+            self._store.searches.restart(late, self._interval.now)
         self.last_seen_late.update(late)
 
-    def forget(self, kept: Collection[str]) -> None:
+    def forget(self, kept: Collection[str], roots: Collection[str]) -> None:
         """Forget files that are gone, except those below the roots in `kept`."""
-        others = self._store.searches.others(self._visited)
+        searches, [*_, other] = self._store.searches, roots
         gone = [
-            (ident, names) for ident, path, names in others
-            if not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in kept)
-        ]  # fmt: skip
+            (ident, next((root for root in roots if _is_below(path, root)), other), names)
+            for ident, path, names in searches.others(self._visited)
+            if not any(_is_below(path, root) for root in kept)
+        ]
         for at in range(0, len(gone), _ROWS):
             self._check()
-            page = gone[at : at + _ROWS]
             with nullcontext() if self._dry_run else self._store.transaction():
-                self._store.searches.forget(ident for ident, _ in page)
-                self._note_gone({name for _, names in page for name in names})
+                for ident, root, names in gone[at : at + _ROWS]:
+                    searches.forget([ident])
+                    if names:
+                        searches.vanish(names, path_text(root), self._interval.now)
+                        if not self._dry_run:  # if that table is lost, this term counts
+                            searches.restart(names, self._interval.now)
+        if self._new and searches.have_vanished():
+            with nullcontext() if self._dry_run else self._store.transaction():
+                searches.see_again(self._new)
+
+
+def _is_below(path: str, root: str) -> bool:
+    return f"{path}/".startswith(f"{root.rstrip('/')}/")

@@ -268,17 +268,15 @@ class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
     confirmation: Confirmation
     confirmed: bool = False  # complete, except that the old file is still to be removed
     stays: str | None = None  # why the old file could not be removed
-    ended_at: float | None = None  # when it was given up, since no retry could help
+    ended_at: float | None = None  # when it was given up, since no retry could help: a mark
 
 
 class Held(Struct, frozen=True):
-    """What decides when a stored value expires. Times may be counted by a `Timeline`."""
+    """What decides when a stored value expires. Times are counted (`Interval`)."""
 
     id: int
     session_id: int
     size: int
-    extracted_at: float
-    restored_at: float | None = None
     unplaced_at: float | None = None  # since when no session has the placeholder
     activity: float | None = None  # the last activity of any session with the placeholder
     missed_at: float | None = None  # when a session or entry with the placeholder last went missing

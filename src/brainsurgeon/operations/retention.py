@@ -1,14 +1,13 @@
 """The retention run: replace expired values with tombstones, with pauses for other processes."""
 
-import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from brainsurgeon import interruption
@@ -20,7 +19,7 @@ from brainsurgeon.lookup.sessions import REPLACED, root_identity
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import Expiring, RetentionReport
 from brainsurgeon.model.rules import Terms
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import why_blocked
@@ -63,27 +62,35 @@ def expiring(
     Values without any placeholder, which expire because their originals are back, are not listed.
     """
     state = _State.read(store, now)
-    held_back = (store.facts.get("retention") or {}).get("held_back", {})
     terms = replace(settings.terms, retention=None)
     groups: dict[str, list[float]] = defaultdict(list)
-    with store.expiry.candidates(dry_run=True) as candidates:
+    with store.expiry.candidates(dry_run=True, searching=False) as candidates:
+        # Those in roots that are held back now are announced, too: the next run may delete them.
+        records = {record.id: record for record in store.sessions.all()}
         candidates.add_sessions(
-            (record.id, root, record.missed_at is None, record.missed_at)
-            for record in store.sessions.all()
-            if (root := path_text(record.root)) not in held_back
+            (record.id, path_text(record.root), record.missed_at is None, record.missed_at)
+            for record in records.values()
         )
-        state.gather(candidates, terms, within)
+        if state.gather(candidates, terms, within):
+            paths = {ident: one.path for ident, one in records.items() if one.missed_at is None}
+            _spare_blocked(settings, store, candidates, paths, now)
         for held, missed in candidates:
             # The runs until then will see what is missing.
             counted = replace(state.counted(held, missed), days_missed=decide.DAYS_MISSED)
             end = decide.expires_at(counted, terms)
-            if end and end[0] <= state.timeline.now + within:
-                groups[end[1]].append(now + max(0.0, end[0] - state.timeline.now))
+            if end and end[0] <= state.interval.now + within:
+                groups[end[1]].append(now + max(0.0, end[0] - state.interval.now))
     lengths = {decide.MISSING: terms.missing, decide.SILENT: terms.standing}
     return [
         Expiring(why, len(ends), min(ends), is_short=(lengths[why] or 0) < decide.NOTICE)
         for why, ends in sorted(groups.items())
     ]  # fmt: skip
+
+
+def moment(store: Store, mark: float, now: float) -> float:
+    """Return the time of the wall clock for a mark, as if that had always run evenly."""
+    interval = _State.read(store, now).interval
+    return now - (interval.now - interval.counted(mark))
 
 
 def _is_behind_link(record: SessionRecord) -> bool:
@@ -93,9 +100,7 @@ def _is_behind_link(record: SessionRecord) -> bool:
 class _State(Struct):
     """What the last run recorded, and the time until `clock`."""
 
-    clock: decide.Clock
-    before: decide.Clock | None  # of the last run
-    timeline: decide.Timeline
+    interval: decide.Interval
     roots: dict[str, list[int]]  # the last trusted identity, and the newest session found then
     days: dict[str, decide.DaysSeen]  # by root
 
@@ -104,37 +109,31 @@ class _State(Struct):
         facts = store.facts.get("retention") or {}
         clock = decide.Clock(now, processes.boot_clock(), processes.boot_id())
         before = decide.Clock(**facts["clock"]) if facts.get("clock") else None
-        timeline = decide.Timeline.read(facts.get("stretches", ()), before).then(before, clock)
-        return cls(clock, before, timeline, facts.get("roots") or {}, facts.get("days") or {})
+        start = facts.get("counted", (before or clock).wall)  # an earlier version did not count
+        interval = decide.Interval(before, start, clock)
+        roots, days = facts.get("roots") or {}, facts.get("days")
+        if days is None and before:  # an earlier version did not record the days of its runs
+            days = {root: [(int(before.wall // decide.DAY), start)] for root in roots}
+        return cls(interval, roots, days or {})
 
     def facts(self, held_back: dict[str, str]) -> dict[str, Any]:
         return {
-            "clock": asdict(self.clock), "roots": self.roots, "held_back": held_back,
-            "stretches": to_builtins(self.timeline.stretches), "days": self.days,
+            "clock": asdict(self.interval.clock), "counted": self.interval.now,
+            "roots": self.roots, "held_back": held_back, "days": self.days,
         }  # fmt: skip
 
-    def gather(self, candidates: Candidates, terms: Terms, ahead: float = 0.0) -> None:
-        until = self.timeline.now + ahead
-
-        def wall(term: float | None) -> float | None:
-            return None if term is None else self.timeline.latest(until - term)
-
-        active = None if terms.standing is None else until - terms.standing
-        candidates.gather(wall(terms.retention), wall(terms.missing), active)
+    def gather(self, candidates: Candidates, terms: Terms, ahead: float = 0.0) -> bool:
+        until = self.interval.now + ahead
+        listed = (terms.retention, terms.missing, terms.standing)
+        return candidates.gather(*(None if term is None else until - term for term in listed))
 
     def counted(self, held: Held, missed: list[tuple[str, float]]) -> Held:
-        at = self.timeline.at
-
-        def past(moment: float | None) -> float:
-            # A time in the future was recorded by a wrong clock.
-            return -math.inf if moment is None or moment > self.clock.wall else at(moment)
-
-        unplaced = None if held.unplaced_at is None else at(held.unplaced_at)
+        at = self.interval.counted
+        missed = [(root, at(mark)) for root, mark in missed]
         return replace(
-            held, extracted_at=past(held.extracted_at), restored_at=past(held.restored_at),
-            unplaced_at=unplaced,
-            missed_at=max((at(moment) for _, moment in missed), default=None),
-            days_missed=decide.days_missed(missed, self.days, self.timeline),
+            held, unplaced_at=None if held.unplaced_at is None else at(held.unplaced_at),
+            missed_at=max((since for _, since in missed), default=None),
+            days_missed=decide.days_missed(missed, self.days),
         )  # fmt: skip
 
 
@@ -145,8 +144,7 @@ class _Run:
     ) -> None:  # fmt: skip
         self._settings, self._store, self.now = settings, store, now
         self._candidates, self._report, self._check = candidates, report, check_stop
-        # Databases count here even if scans skip them.
-        self._roots = [replace(root, databases=True) for root in settings.root_directories()]
+        self._roots = _roots(settings)
         self._state, self._terms = _State.read(store, now), settings.terms
         self._not_trusted: dict[str, str] = {}  # reasons by root
         self._records: dict[int, SessionRecord] = {}  # of the sessions that are there
@@ -155,8 +153,7 @@ class _Run:
     def run(self) -> None:
         store, report, state = self._store, self._report, self._state
         report.values_held = store.expiry.count_held()
-        moved = decide.clock_moved(state.before, state.clock)
-        search = self._search(moved=bool(moved))
+        moved, search = state.interval.moved, self._search()
         new_missed_at: list[tuple[int, float | None]] = []
         self._candidates.add_sessions(self._sights(new_missed_at))
         if moved:  # what is missing is recorded by the next run
@@ -171,23 +168,19 @@ class _Run:
         if not report.dry_run:
             self._clean_up()
 
-    def _search(self, *, moved: bool) -> ByteSearch:
+    def _search(self) -> ByteSearch:
         state, dry_run = self._state, self._report.dry_run
-        if not (dry_run or moved):
-            with self._store.transaction():
-                self._store.searches.correct_future(self.now)
-        since = state.before.wall if state.before else None
         search = ByteSearch(
-            self._store, self._roots, state.timeline, since, self.now, check_stop=self._check,
-            dry_run=dry_run,
-        )  # fmt: skip
+            self._store, self._roots, state.interval, check_stop=self._check, dry_run=dry_run
+        )
         search.look()
         self._find(search)
         search.read()
         self._trust(search)
         roots = {os.path.realpath(root.path) for root in self._roots}
         # Below these, files may be that were not seen.
-        search.forget({root for root in roots if path_text(root) in self._not_trusted})
+        kept = {root for root in roots if path_text(root) in self._not_trusted}
+        search.forget(kept, sorted({*roots, *(one.root for one in self._store.sessions.all())}))
         return search
 
     def _clean_up(self) -> None:
@@ -203,8 +196,9 @@ class _Run:
         with self._store.transaction():
             self._store.facts.put("last_retention_run_at", self.now)
             self._store.facts.put("retention", state.facts(self._report.held_back))
-            ended = state.timeline.latest(state.timeline.now - decide.ENDED)
-            self._store.journal.close_ended(ended)
+            self._store.searches.count_marks(state.interval.counted, state.interval.now)
+            self._store.searches.forget_expired()
+            self._store.journal.close_ended(state.interval.now - decide.ENDED)
         for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):
                 with self._transaction(len(old)):
@@ -255,7 +249,7 @@ class _Run:
         for root in self._state.roots:
             if root not in self._not_trusted:
                 self._state.days[root] = decide.days_seen(
-                    self._state.days.get(root, ()), self._state.clock, self._state.timeline.now
+                    self._state.days.get(root, ()), self._state.interval
                 )
 
     def _held_back(self, search: ByteSearch, moved: str | None) -> dict[str, str]:
@@ -273,7 +267,7 @@ class _Run:
             is_trusted = root in self._state.roots and root not in self._not_trusted
             is_linked = _is_behind_link(record)
             if not is_there and is_trusted and not is_linked:
-                missed = record.missed_at or self.now
+                missed = record.missed_at or self._state.interval.now
             if hidden(record.agent_directory):
                 is_there, missed = False, None
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
@@ -298,18 +292,20 @@ class _Run:
 
     def _has_expired(self, record: SessionRecord, missed_at: float) -> bool:
         missed = [(path_text(record.root), missed_at)]
-        held = self._state.counted(Held(0, record.id, 0, missed_at), missed)
+        held = self._state.counted(Held(0, record.id, 0), missed)
         end = decide.expires_at(held, self._terms)
-        return end is not None and end[0] <= self._state.timeline.now
+        return end is not None and end[0] <= self._state.interval.now
 
     def _delete(self, search: ByteSearch) -> None:
         if not self._report.dry_run:
             self._end_requests()
-        self._state.gather(self._candidates, self._terms)
+        if not self._state.gather(self._candidates, self._terms):
+            return
         if not any(map(self._why_expired, self._candidates)):
             return
         self._candidates.remove(search.last_seen_late, unless_hit=True)
-        self._spare_blocked()
+        paths = {ident: record.path for ident, record in self._records.items()}
+        _spare_blocked(self._settings, self._store, self._candidates, paths, self.now, self._check)
         store, report, last = self._store, self._report, 0
         while True:
             self._check()
@@ -335,29 +331,7 @@ class _Run:
 
     def _why_expired(self, item: tuple[Held, list[tuple[str, float]]]) -> str | None:
         end = decide.expires_at(self._state.counted(*item), self._terms)
-        return end[1] if end and end[0] <= self._state.timeline.now else None
-
-    def _spare_blocked(self) -> None:
-        """Keep the values of sessions that are blocked: somebody may still want to restore them."""
-        rows: dict[str, SessionFile] | None = None
-        paths = {self._records[ident].path: ident for ident in self._candidates.sessions()}
-        hits = [] if self._terms.standing is None else self._candidates.hit_paths()
-        for path in sorted({*paths, *hits}):
-            self._check()
-            file = discover_at(self._roots, path, any_format)
-            if file is None:
-                if rows is None:
-                    listed = list_rows(self._roots, self._store.rows.own_times())
-                    rows = {row.path: row for row in listed if isinstance(row, SessionFile)}
-                file = rows.get(path)
-            if isinstance(file, SessionFile) and not why_blocked(
-                self._settings, self._store, file, self.now
-            ):
-                continue
-            if path in paths:
-                self._candidates.mark_unseen(paths[path])
-            if path in paths or isinstance(file, SessionFile):
-                self._candidates.remove(self._candidates.names_at(path))
+        return end[1] if end and end[0] <= self._state.interval.now else None
 
     def _record(self, expired: list[tuple[Held, str]]) -> None:
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -379,6 +353,39 @@ class _Run:
             yield
         if rows >= _MANY_ROWS:
             give_way()
+
+
+def _spare_blocked(
+    settings: Settings, store: Store, candidates: Candidates, there: Mapping[int, str],
+    now: float, check_stop: Callable[[], None] = interruption.check,
+) -> None:  # fmt: skip
+    """Keep the values of sessions that are blocked: somebody may still want to restore them.
+
+    `there` are the paths of the sessions that are there.
+    """
+    roots = _roots(settings)
+    rows: dict[str, SessionFile] | None = None
+    paths = {there[ident]: ident for ident in candidates.sessions()}
+    hits = [] if settings.terms.standing is None else candidates.hit_paths()
+    for path in sorted({*paths, *hits}):
+        check_stop()
+        file = discover_at(roots, path, any_format)
+        if file is None:
+            if rows is None:
+                listed = list_rows(roots, store.rows.own_times())
+                rows = {row.path: row for row in listed if isinstance(row, SessionFile)}
+            file = rows.get(path)
+        if isinstance(file, SessionFile) and not why_blocked(settings, store, file, now):
+            continue
+        if path in paths:
+            candidates.mark_unseen(paths[path])
+        if path in paths or isinstance(file, SessionFile):
+            candidates.remove(candidates.names_at(path))
+
+
+def _roots(settings: Settings) -> list[Root]:
+    """Return the roots. Databases count in retention even if scans skip them."""
+    return [replace(root, databases=True) for root in settings.root_directories()]
 
 
 def give_way() -> None:

@@ -403,7 +403,8 @@ class _Scan:
         file = None if record.displaced else session_at(record.root, record.path)
         if isinstance(file, Unreadable):
             return True
-        return file is not None and bool(why_blocked(self._settings, self._store, file, now))
+        # Out of sight (its disk may be unmounted) it waits until its values expire.
+        return file is None or bool(why_blocked(self._settings, self._store, file, now))
 
 
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:

@@ -22,6 +22,7 @@ from brainsurgeon.model.records import Extraction, FileState, Held, Records
 from brainsurgeon.model.reports import OTHER, Context, Filling, SessionCosts, SessionSummary
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
+from brainsurgeon.operations.retention import moment
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.budget import calibrate, measure_codex
 from brainsurgeon.planning.calls import RecordedCalls
@@ -117,10 +118,11 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             if value.blob_id is not None and value.archive_id is None
             and (not value.replacement or value.kind == "thinking")
         )  # fmt: skip
+        missed = record.missed_at if record else None
         return Context(
             chosen.title, chosen.path, record.format if record else "unknown", 0,
             chosen.unseen or "its file is gone", extracted=tuple(values),
-            missed_at=record.missed_at if record else None,
+            missed_at=None if missed is None else moment(store, missed, now),
         )  # fmt: skip
     if codex_context := _of_codex(settings, chosen, chosen.file):
         return codex_context
@@ -198,9 +200,11 @@ def described(
     settings: Settings, store: Store, session: Context, value: Extraction, now: float,
     *, preview: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    times = [session.changed_at, value.extracted_at, value.restored_at or 0.0]
     held = Held(
-        value.id, value.session_id, value.size, value.extracted_at, value.restored_at,
-        activity=session.changed_at, missed_at=session.missed_at, days_missed=DAYS_MISSED,
+        value.id, value.session_id, value.size,
+        activity=None if session.changed_at is None else max(filter(None, times)),
+        missed_at=session.missed_at, days_missed=DAYS_MISSED,
         unseen=session.changed_at is None and session.missed_at is None,
     )  # fmt: skip
     end = expires_at(held, settings.terms)

@@ -53,7 +53,7 @@ def recording_stays(store: Store, journal_id: int) -> Iterator[None]:
     try:
         yield
     except StaysError as error:
-        ended_at = time.time() if error.is_final else None
+        ended_at = -time.time() if error.is_final else None
         with store.transaction():
             store.journal.update(journal_id, stays=error.strerror or "", ended_at=ended_at)
         raise

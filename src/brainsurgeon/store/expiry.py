@@ -7,6 +7,7 @@ it is large. They are read in pages: a long read would delay the commits of othe
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -49,8 +50,8 @@ _DROP = "".join(f"DROP TABLE IF EXISTS temp.{table};" for table in _TABLES)
 
 class Expiry(Table):
     @contextmanager
-    def candidates(self, *, dry_run: bool) -> Iterator[Candidates]:
-        """Yield the candidates of a run. With `dry_run`, changes of `searches` are temporary."""
+    def candidates(self, *, dry_run: bool, searching: bool = True) -> Iterator[Candidates]:
+        """Yield the candidates of a run. With `dry_run`, changes of a search are temporary."""
         self._connection.executescript(
             f"{_DROP} CREATE TEMP TABLE due (id INTEGER PRIMARY KEY, name TEXT);"
             "CREATE TEMP TABLE sight (session_id INTEGER PRIMARY KEY, root TEXT NOT NULL,"
@@ -58,13 +59,13 @@ class Expiry(Table):
             "CREATE TEMP TABLE hit (name TEXT PRIMARY KEY, activity REAL NOT NULL) WITHOUT ROWID;"
         )
         drop = ""
-        if dry_run:
-            table = ADDED["searches"].replace("TABLE", "TABLE IF NOT EXISTS", 1)
+        for name in ("searches", "vanished") if dry_run and searching else ():
+            table = ADDED[name].replace("TABLE", "TABLE IF NOT EXISTS", 1)
+            kept = self._first("SELECT count(*) FROM main.sqlite_master WHERE name = ?", name)
             self._connection.execute(f"CREATE TEMP {table}")
-            kept = self._first("SELECT count(*) FROM main.sqlite_master WHERE name = 'searches'")
             if kept:
-                self._execute("INSERT INTO temp.searches SELECT * FROM main.searches")
-            drop = "DROP TABLE temp.searches" if kept else "DELETE FROM temp.searches"
+                self._execute(f"INSERT INTO temp.{name} SELECT * FROM main.{name}")  # noqa: S608
+            drop += f"{'DROP TABLE' if kept else 'DELETE FROM'} temp.{name};"
         try:
             yield Candidates(self._connection)
         finally:
@@ -116,11 +117,11 @@ class Candidates(Table):
 
     def gather(
         self, unplaced_until: float | None, missed_until: float | None, active_until: float | None
-    ) -> None:
-        """Add every value that may have expired.
+    ) -> bool:
+        """Add every value that may have expired, and return whether there is any.
 
         These are values in no session, values of missing sessions or entries, and values in
-        sessions, since such a time or earlier. The last time is counted, the others are not.
+        sessions, since such a time (counted) or earlier.
         """
         if unplaced_until is not None:
             self._add(
@@ -128,17 +129,25 @@ class Candidates(Table):
                 " WHERE unplaced_at <= ? AND blob_id IS NOT NULL AND (unplaced_at, id) > (?, ?)"
                 " ORDER BY unplaced_at, id LIMIT ?", unplaced_until,
             )  # fmt: skip
-        for since, until in (
-            ("coalesce(p.missed_at, s.missed_at)", missed_until),
-            ("s.activity", active_until),
-        ):
+        for since, until in (("missed_at", missed_until), ("activity", active_until)):
             if until is not None:
                 self._add(
-                    "SELECT p.session_id, p.extraction_id FROM placements p"  # noqa: S608
-                    " CROSS JOIN temp.sight s USING (session_id)"
-                    f" WHERE {since} <= ? AND (p.session_id, p.extraction_id) > (?, ?)"
-                    " ORDER BY p.session_id, p.extraction_id LIMIT ?", until,
+                    "SELECT s.session_id, p.extraction_id FROM temp.sight s"  # noqa: S608
+                    " CROSS JOIN placements p ON p.session_id = s.session_id"
+                    f" WHERE s.{since} <= ? AND (s.session_id, p.extraction_id) > (?, ?)"
+                    " ORDER BY s.session_id, p.extraction_id LIMIT ?", until,
                 )  # fmt: skip
+        if missed_until is not None:
+            self._add(
+                "SELECT missed_at, session_id, extraction_id FROM placements WHERE missed_at <= ?"
+                " AND (missed_at, session_id, extraction_id) > (?, ?, ?)"
+                " ORDER BY missed_at, session_id, extraction_id LIMIT ?", missed_until,
+            )  # fmt: skip
+            self._add(
+                "SELECT v.rowid, e.id FROM vanished v JOIN extractions e ON e.name = v.name"
+                " WHERE v.missed_at <= ? AND (v.rowid, e.id) > (?, ?)"
+                " ORDER BY v.rowid, e.id LIMIT ?", missed_until,
+            )  # fmt: skip
         if active_until is not None:  # it may be in an archive, whose session is missing
             self._add(
                 "SELECT q.id, e.id FROM searches q, json_each(q.names) j"
@@ -146,12 +155,15 @@ class Candidates(Table):
                 " WHERE q.active_at <= ? AND (q.id, e.id) > (?, ?) ORDER BY q.id, e.id LIMIT ?",
                 active_until,
             )
+        if not self._first("SELECT EXISTS (SELECT 1 FROM temp.due)"):
+            return False
         self._execute("CREATE INDEX temp.due_name ON due (name)")
         self._execute(
             "INSERT INTO temp.hit SELECT j.value, max(q.active_at)"
             " FROM searches q, json_each(q.names) j"
             " WHERE j.value IN (SELECT name FROM temp.due WHERE name IS NOT NULL) GROUP BY 1"
         )
+        return True
 
     def _add(self, statement: str, until: float) -> None:
         """Add the values that a statement finds and that can be deleted.
@@ -159,7 +171,7 @@ class Candidates(Table):
         The last column of the statement is the id of the extraction. Its parameters are `until`,
         the last row of the previous page, and the number of rows in a page.
         """
-        last: tuple[float, int] = (-1, -1)
+        last: tuple[float, ...] = (-math.inf,) * (statement.count("?") - 2)
         while rows := self._execute(statement, (until, *last, _ROWS)).fetchall():
             self._execute(
                 "INSERT OR IGNORE INTO temp.due"  # noqa: S608
@@ -209,23 +221,22 @@ class Candidates(Table):
         )
 
     def page(self, after: int) -> list[tuple[Held, list[tuple[str, float]]]]:
-        """Return values, each with the roots and times of the sessions or entries it is missed in.
-
-        The times of a value are not counted, except that of its last activity.
-        """
+        """Return values, each with the roots and marks of what it is missed in."""
         page: list[tuple[Held, list[tuple[str, float]]]] = []
         total = 0
-        for *row, unseen, missed in self._execute(
-            "SELECT e.id, e.session_id, e.size, e.extracted_at, e.restored_at, e.unplaced_at,"  # noqa: S608
+        for *row, unseen, missed, root, at in self._execute(
+            "SELECT e.id, e.session_id, e.size, e.unplaced_at,"  # noqa: S608
             " iif(d.name IS NULL, max(iif(p.missed_at IS NULL, s.activity, NULL)), h.activity),"
             # The tables say that it is in a session, but the search did not find it there.
             " max(d.name IS NOT NULL AND h.name IS NULL AND p.session_id IS NOT NULL"
             " AND p.missed_at IS NULL AND s.activity IS NOT NULL)"
             " OR max(p.session_id IS NOT NULL AND s.activity IS NULL AND s.missed_at IS NULL)"
             " OR (own.activity IS NULL AND own.missed_at IS NULL),"
-            " json_group_array(json_array(s.root, coalesce(p.missed_at, s.missed_at)))"
+            " json_group_array(json_array(s.root, coalesce(p.missed_at, s.missed_at))),"
+            " v.root, v.missed_at"
             " FROM temp.due d CROSS JOIN extractions e ON e.id = d.id"
             " LEFT JOIN temp.hit h ON h.name = d.name"
+            " LEFT JOIN vanished v ON v.name = d.name"
             " LEFT JOIN placements p ON p.extraction_id = e.id"
             " LEFT JOIN temp.sight s ON s.session_id = p.session_id"
             " LEFT JOIN temp.sight own ON own.session_id = e.session_id"
@@ -237,7 +248,8 @@ class Candidates(Table):
             total += held.size
             if page and total > LARGE:
                 break
-            page.append((held, [(root, at) for root, at in json.loads(missed) if at is not None]))
+            marks = [*json.loads(missed), (root, at)]
+            page.append((held, [(root, at) for root, at in marks if at is not None]))
         return page
 
     def __iter__(self) -> Iterator[tuple[Held, list[tuple[str, float]]]]:

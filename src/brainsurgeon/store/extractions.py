@@ -157,6 +157,15 @@ class Extractions(Table):
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
+    def last_rewrite(self, session_id: int) -> float | None:
+        """Return when a value of a session was last extracted or restored."""
+        at: float | None = self._first(
+            "SELECT max(max(extracted_at, coalesce(restored_at, 0))) FROM extractions"
+            " WHERE session_id = ?",
+            session_id,
+        )
+        return at
+
     def count_expired(self) -> int:
         """Count the placeholders and archives in sessions whose values expired or were lost."""
         return int(self._first(
@@ -381,7 +390,7 @@ class Placements(Table):
         self._executemany(
             "UPDATE placements SET missed_at = ?"
             " WHERE session_id = ? AND extraction_id = ? AND missed_at IS NULL",
-            ((now, session_id, ident) for ident in missed),
+            ((-now, session_id, ident) for ident in missed),
         )
 
     def add(self, session_id: int, extraction_ids: Iterable[int]) -> None:
@@ -407,7 +416,7 @@ class Placements(Table):
         self._executemany(
             "UPDATE extractions SET unplaced_at = ?2 WHERE id = ?1 AND unplaced_at IS NULL"
             " AND NOT EXISTS (SELECT 1 FROM placements WHERE extraction_id = ?1)",
-            ((ident, now) for ident in listed),
+            ((ident, -now) for ident in listed),
         )
 
 

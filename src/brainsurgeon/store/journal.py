@@ -309,7 +309,7 @@ class Journal(Table):
         self._execute("DELETE FROM journal WHERE id = ?", (journal_id,))
 
     def close_ended(self, before: float) -> None:
-        """Close rewrites that were given up before a time: they keep values from expiring."""
+        """Close rewrites that were given up before a time (counted): they keep values."""
         ended = "DELETE FROM journal WHERE json_extract(rewrite, '$.ended_at') < ?"
         self._execute(ended, (before,))
 
@@ -319,7 +319,7 @@ class Journal(Table):
         An agent may have read the new content, and may write its placeholders again.
         """
         self._execute(
-            "UPDATE extractions SET journal_id = NULL, unplaced_at = extracted_at"
+            "UPDATE extractions SET journal_id = NULL, unplaced_at = -extracted_at"
             " WHERE journal_id = ?",
             (journal_id,),
         )

@@ -1,7 +1,9 @@
 """The schema of the store.
 
-Times are in seconds since 1970 (UTC), sizes in bytes. Paths of files are BLOBs, as the operating
-system gives them. A store whose `PRAGMA user_version` is not VERSION is refused.
+Times are in seconds since 1970 (UTC), sizes in bytes. `missed_at` and `unplaced_at` are marks:
+times that retention runs counted, or negative times of the wall clock, which the next run counts.
+Paths of files are BLOBs, as the operating system gives them. A store whose `PRAGMA user_version` is
+not VERSION is refused.
 """
 
 VERSION = 6  # brainsurgeon 0.1 wrote 0
@@ -263,6 +265,11 @@ ADDED = {
         " device INTEGER NOT NULL, inode INTEGER NOT NULL, size INTEGER NOT NULL,"
         " mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, is_proven INTEGER NOT NULL,"
         " active_at REAL NOT NULL, names TEXT NOT NULL) STRICT"
+    ),
+    # Placeholders whose file (a session or an archive) is gone, and where and when a retention run
+    # found that.
+    "vanished": (
+        "TABLE vanished (name TEXT PRIMARY KEY, root TEXT NOT NULL, missed_at REAL NOT NULL) STRICT"
     ),
 }
 SCHEMA += "".join(f"CREATE {table};\n" for table in ADDED.values())
