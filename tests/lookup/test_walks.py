@@ -1,13 +1,17 @@
 """The cost of a lookup: one walk over the roots, and one read of each value."""
 
+import os
 import sys
+import time
 
 import pytest
 
+from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
+from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
 from building.mcp_agent import SESSION, agent_after_scan
-from building.world import Conversation
+from building.world import Conversation, append
 
 _listings, _openings = [], []
 
@@ -171,3 +175,24 @@ def test_forks_that_name_each_other_are_read_few_times(world):
     world.restore_all(pristine=True)
 
     assert len(_openings) <= 3 * len(names)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_no_known_session_is_read_to_list_it(world_and_walk, monkeypatch, moved):
+    """`sessions` reads a session again only if it changed since the last scan."""
+    world, _ = world_and_walk
+    settings = world.settings()
+    if moved:  # then sessions without a record may be the moved one
+        (world.directory / "one.jsonl").unlink()
+        world.scan()
+    before = {row.session: row.state for row in sessions(settings, world.store, time.time())}
+    changed = world.root / "third" / "sessions" / "s.jsonl"
+    append(changed, [{"type": "custom", "id": "c1", "parentId": None, "customType": "x"}])
+    read, lines = [], reading.FileLines.__iter__
+    monkeypatch.setattr(
+        reading.FileLines, "__iter__",
+        lambda self: read.append(os.readlink(f"/proc/self/fd/{self._descriptor}")) or lines(self),
+    )  # fmt: skip
+    after = {row.session: row.state for row in sessions(settings, world.store, time.time())}
+    assert set(read) == {str(changed)}
+    assert after == before

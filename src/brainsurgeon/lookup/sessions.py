@@ -14,13 +14,14 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import SessionRecord
+from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open_to_show, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
+from brainsurgeon.store.sessions import CERTAIN
 
 EMPTY = "the directory is empty: is its disk mounted?"
 REPLACED = (
@@ -163,8 +164,9 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     records = list(store.sessions.all())
     by_path = {record.path: record for record in records if not record.displaced}
 
-    def format_of(path: str, _fingerprint: Fingerprint) -> str | None:
-        return by_path[path].format if path in by_path else None
+    def format_of(path: str, fingerprint: Fingerprint) -> str | None:
+        known = by_path.get(path) or _scanned(store, path, fingerprint)
+        return known.format if known else None
 
     files_below = discover(roots, format_of=format_of, was_recorded=store.sessions.any_at_or_below)
     items = [*files_below, *list_rows(roots, store.rows.own_times())]
@@ -177,7 +179,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     def session_of(file: SessionFile) -> Session:
         record = by_path.get(file.path)
         if record is None and moved:
-            record = record_of(store, file, identity_of(file))
+            record = _record_of_moved(store, file)
         return Session(file.title, file.path, file, record)
 
     sessions = [session_of(file) for file in files]
@@ -201,6 +203,19 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
         why = next((f"{problem.path}: {problem.why}" for problem in above), doubt(record.root))
         sessions.append(Session(record.title, record.path, None, record, unseen=why))
     return Walk(tuple(sessions), tuple(problems))
+
+
+def _scanned(store: Store, path: str, fingerprint: Fingerprint) -> FileState | None:
+    """Return the result of the last scan of a file, if the file is unchanged."""
+    state = store.files.at(path)
+    return state if state and state.fingerprint == fingerprint else None
+
+
+def _record_of_moved(store: Store, file: SessionFile) -> SessionRecord | None:
+    state = _scanned(store, file.path, file.fingerprint)
+    if state and state.outcome in CERTAIN:
+        return None  # the scan that read the file would have given it the record
+    return record_of(store, file, identity_of(file))
 
 
 def _doubt(store: Store, root: str, found: Iterable[Session]) -> str:

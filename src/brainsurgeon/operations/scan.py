@@ -18,7 +18,6 @@ from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.planning.snapshot import VERSION
 from brainsurgeon.rewrite import inspect, recover, tail
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
@@ -120,7 +119,7 @@ class _Scan:
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
-        self._only, rules = only.paths, f"{settings.rules_fingerprint()} {VERSION}"
+        self._only, rules = only.paths, inspect.rules_of(settings)
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield
@@ -248,7 +247,7 @@ class _Scan:
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> tail.Scanned:
         state = self._memory.state_of(file.path)
-        form = state.format if state else None
+        form = getattr(error, "format", None) or (state.format if state else None)
         scanned = tail.Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)

@@ -32,7 +32,7 @@ from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
-from brainsurgeon.store.sessions import FAILED
+from brainsurgeon.store.sessions import CERTAIN, FAILED
 
 
 def sessions(
@@ -59,6 +59,7 @@ def summaries(
     settings: Settings, store: Store, sessions: Iterable[Session], now: float
 ) -> list[SessionSummary]:
     totals, states = store.extractions.totals(), store.files.all()
+    rules = inspect.rules_of(settings)
     listed = []
     for session in sessions:
         record = session.record
@@ -70,7 +71,7 @@ def summaries(
         if session.file:
             size = session.file.fingerprint.size
             last_scan = states.get(session.path)
-            form, state, reason = _state(settings, store, session.file, last_scan, now)
+            form, state, reason = _state(settings, store, session.file, last_scan, rules, now)
         where = claude_code.location(session.path) if form == claude_code.FORMAT else None
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,
@@ -81,14 +82,28 @@ def summaries(
 
 
 def _state(
-    settings: Settings, store: Store, file: SessionFile, last_scan: FileState | None, now: float
+    settings: Settings,
+    store: Store,
+    file: SessionFile,
+    last_scan: FileState | None,
+    rules: str,
+    now: float,
 ) -> tuple[str | None, str, str]:
     form = None
     try:
         if reason := inspect.excluded(file, settings):
             return None, "skipped", reason
+        known = last_scan and _known(file, last_scan, rules, now)
+        if known and known.outcome == "skipped":
+            return known.format, "skipped", known.reason
         with open_session(file) as session:
-            examined = inspect.examine_open(settings, store, session, now, kept_messages=0)
+            if known and (adapter := session.adapters.get(known.format or "")):
+                session.format = adapter
+                examined = inspect.examine_closed(settings, store, session, known, now)
+            else:
+                _ = session.format  # raises RefusedError if it is unknown
+                inspect.check_touchable(session, settings)
+                examined = inspect.examine_open(settings, store, session, now, kept_messages=0)
             form = examined.format.name
             examined.check_idle()
             if reason := examined.kept_in_memory():
@@ -102,6 +117,15 @@ def _state(
     if last_scan is None or last_scan.fingerprint != file.fingerprint:
         return form, "idle", "not scanned yet"
     return form, "failed" if last_scan.outcome == FAILED else "idle", last_scan.reason
+
+
+def _known(file: SessionFile, last_scan: FileState, rules: str, now: float) -> FileState | None:
+    """Return the result of the last scan if it is still valid: the session need not be read."""
+    is_same = last_scan.fingerprint == file.fingerprint and last_scan.looked_at <= now
+    is_due = last_scan.due_at is not None and last_scan.due_at <= now
+    if not is_same or is_due or last_scan.rules != rules:
+        return None
+    return last_scan if last_scan.outcome in CERTAIN else None
 
 
 PREVIEW = 80  # characters

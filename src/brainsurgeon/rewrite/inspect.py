@@ -19,9 +19,16 @@ from brainsurgeon.formats.base import Format
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
 from brainsurgeon.model.plans import Plan
-from brainsurgeon.model.records import EVERYTHING, Others, Records, Request, SessionRecord
+from brainsurgeon.model.records import (
+    EVERYTHING,
+    FileState,
+    Others,
+    Records,
+    Request,
+    SessionRecord,
+)
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import NotIdleError, SessionFile, Survey
+from brainsurgeon.model.sessions import NO_SURVEY, NotIdleError, SessionFile, Survey
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
@@ -29,7 +36,7 @@ from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.matching import marks_in
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.rules import changed_recently, silence
-from brainsurgeon.planning.snapshot import Frontier, Habits, Snapshot
+from brainsurgeon.planning.snapshot import VERSION, Frontier, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError
@@ -256,6 +263,19 @@ def examine_open(
     survey = session.format.survey(session.lines, kept_messages)
     silent = _silent_for(store, session.file, now)
     return Examination(settings, store, session, survey, silent, now, record)
+
+
+def rules_of(settings: Settings) -> str:
+    """Return a text that changes if decisions about unchanged sessions may change."""
+    return f"{settings.rules_fingerprint()} {VERSION}"
+
+
+def examine_closed(
+    settings: Settings, store: Store, session: AnyOpen, last_scan: FileState, now: float
+) -> Examination:
+    """Examine a session whose last turn is known to be closed. Reads none of its lines."""
+    silent = silence(session.file.fingerprint, last_scan.first_seen, now)
+    return Examination(settings_for(settings, session.file), store, session, NO_SURVEY, silent, now)
 
 
 @contextmanager

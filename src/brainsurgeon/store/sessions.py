@@ -286,6 +286,8 @@ FAILED = "failed"  # tried again after a pause
 DATABASE = "database"  # no session: the state of a whole database file
 # FileMemory decides whether a run reads an unchanged file with one of these outcomes.
 _NOT_SKIPPED = frozenset({AGAIN, WAITS, IN_MEMORY, FAILED, DATABASE})
+# The session was read, its turn was closed, and nothing prevented a change of it for long.
+CERTAIN = frozenset({"changed", "unchanged", "deferred", "skipped", IN_MEMORY})
 _OF_ROWS = "path, device, inode, size, mtime_ns, ctime_ns, due_at, rules, outcome"
 _STATE = (
     "device, inode, size, mtime_ns, ctime_ns, rules, format, outcome, reason, first_seen, due_at,"
