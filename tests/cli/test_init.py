@@ -614,6 +614,19 @@ def test_init_exits_with_2_if_the_answer_is_no(newcomer, run_on_terminal):
     assert newcomer.files() == before
 
 
+def test_init_names_the_directory_that_may_not_be_entered(unprivileged_world):
+    """The record is not said to be damaged, and nothing is done."""
+    shut = unprivileged_world.base / "shut"
+    shut.mkdir()
+    config = unprivileged_world.config_file(state_dir=str(shut / "state"))
+    shut.chmod(0)
+    for words in (("--undo", "--yes"), ("--yes",)):
+        line = error_line(run("init", *words, "--config", config, ordinary=True))
+        assert f"cannot be read: this user may not enter {shut}; nothing was done" in line
+    result = run("config", "--config", shut / "config.toml", ordinary=True)
+    assert f"cannot be read: this user may not enter {shut}".encode() in result.stderr
+
+
 def test_init_undo_of_a_named_configuration_leaves_others(newcomer):
     """Only the steps done for it are undone; without a name, all are."""
     newcomer.install("claude")

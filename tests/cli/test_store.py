@@ -2,7 +2,7 @@
 
 import os
 
-from building.processes import json_output, run_parallel
+from building.processes import error_line, json_output, program_for, run, run_parallel
 from building.world import entry_text
 
 
@@ -49,3 +49,32 @@ def test_store_purge_refuses_while_placeholders_remain(world, entry_id, cli):
     assert report["removed"] is False
     assert [blocker["session"] for blocker in report["in_the_way"]] == ["main/s"]
     assert (purged.returncode, world.state.exists()) == (0, False)
+
+
+def test_store_restore_names_why_a_file_is_no_backup(unprivileged_world):
+    """A pipe, a link to nothing and others are refused with one line; nothing is made."""
+    call, place = program_for(unprivileged_world), unprivileged_world.base
+    os.mkfifo(place / "pipe")
+    (place / "link").symlink_to("nowhere")
+    shut = place / "shut.db"
+    shut.write_bytes(b"")
+    shut.chmod(0)
+    for path, why in {
+        place / "pipe": "not a regular file", place: "not a regular file",
+        "/dev/null": "not a regular file", place / "none": "no such file",
+        place / "link": "a link to a file that is not there",
+        place / "pipe/x": "Not a directory", shut: "this user may not read it",
+    }.items():  # fmt: skip
+        result = call("store", "restore", path, "--yes", ordinary=True)
+        said = f"brainsurgeon: {path}: {why}; nothing was changed. Name another file"
+
+        assert (result.returncode, error_line(result)) == (2, said)
+    assert not (unprivileged_world.state / "store.db").exists()
+
+
+def test_first_scan_without_sessions_says_where_it_looked(own_home):
+    """The later ones print nothing, for cron mails what is printed."""
+    first = run("scan").stdout.decode()
+
+    assert first == f"no session was found below {own_home}/.openclaw/agents\n"
+    assert run("scan").stdout == b""

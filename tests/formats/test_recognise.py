@@ -55,10 +55,11 @@ def test_recognise_finds_the_format_by_the_first_entries(head, hint, form):
     ],
 )  # fmt: skip
 def test_recognise_refuses_unknown_versions_and_formats(head, hint, reason):
-    """A file with another version or format than the known or configured ones gets a reason."""
+    """A file with another version or format gets a reason. If its format is known, it is named."""
     recognition = recognise([dump(entry) for entry in head], hint)
+    known = "openclaw" if "version" in reason else None
 
-    assert (recognition.form, recognition.name, recognition.identity) == (None, None, None)
+    assert (recognition.form, recognition.name, recognition.identity) == (None, known, None)
     assert reason in recognition.reason
 
 

@@ -157,10 +157,15 @@ def test_discover_names_agents_by_format_and_directory(world, conversation):
     elsewhere.mkdir()
     (elsewhere / "s.jsonl").write_bytes(conversation.bytes())
     (elsewhere / "t.jsonl").write_bytes(b"no session\n")
+    (elsewhere / "old.jsonl").write_bytes(
+        conversation.bytes().replace(b'"version":3', b'"version":1')
+    )
 
     agents = {file.name: file.agent for file in discover(world.settings().root_directories())}
 
-    assert agents == {"s.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me"}
+    assert agents == {
+        "s.jsonl": "pi:-home-me", "old.jsonl": "pi:-home-me", "t.jsonl": "unknown:-home-me",
+    }  # fmt: skip
 
 
 def test_forks_that_name_each_other_are_read_few_times(world):

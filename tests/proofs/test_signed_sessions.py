@@ -9,6 +9,7 @@ from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
+from brainsurgeon.render.sessions import restored_all
 from brainsurgeon.rewrite.budget import Wanted
 from building.world import Clock, Conversation, append, fork, pin, read_entry
 
@@ -141,10 +142,14 @@ def test_restore_all_restores_the_signatures_that_fit(world, talk):
     assert thoughts(path) == ["sig-0a", "sig-0b", "sig-1a", "sig-1b", "sig-2a", "sig-2b"]
     assert "2 entries may no longer fit" in lenient.note
     assert "stays extracted" in lenient.note
+    assert restored_all([lenient]).endswith(
+        "no placeholder is left; signed thinking of 2 entries stays extracted: --pristine"
+        " restores it, too"
+    )
     (pristine,) = world.restore_all(pristine=True)
     assert path.read_bytes() == original
     assert "it is restored nevertheless" in pristine.note
-    assert not pristine.missed
+    assert (pristine.missed, pristine.signed_left) == ((), 0)
 
 
 def stuck(talk, how):

@@ -63,6 +63,7 @@ def scan(
     opened = options.store_to_read if dry_run else partial(options.store_to_write, new_store=True)
     with opened(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
+        is_first = store.facts.last_run_at() is None
         texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
         gc.freeze()  # garbage collections need not examine the loaded modules
@@ -74,7 +75,7 @@ def scan(
                     only=operations.scan.Chosen(only, named=bool(only)),
                 )  # fmt: skip
             if interruption.exit_code():
-                _print_scan(report, texts, None)
+                _print_scan(settings, report, texts, None)
         if not dry_run:
             _pass_on_signals(settings, store)
         if not (dry_run or session):
@@ -83,7 +84,7 @@ def scan(
                 retained = operations.retention.retention(settings, store, clock=time.time)
     if texts.log:
         texts.log.scan_finished(report)
-    _print_scan(report, texts, retained)
+    _print_scan(settings, report, texts, retained, is_first=is_first)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -128,7 +129,10 @@ class _OutcomeTexts:
         yield from self._texts
 
 
-def _print_scan(report: ScanReport, texts: _OutcomeTexts, retained: RetentionReport | None) -> None:
+def _print_scan(
+    settings: Settings, report: ScanReport, texts: _OutcomeTexts, retained: RetentionReport | None,
+    *, is_first: bool = False,
+) -> None:  # fmt: skip
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     if options.given.json:
         answer = render.runs.report_json(report) | ({"retention": retained} if retained else {})
@@ -143,6 +147,9 @@ def _print_scan(report: ScanReport, texts: _OutcomeTexts, retained: RetentionRep
     if happened or sys.stdout.isatty():  # cron mails everything that is printed
         for line in render.runs.report(report, sessions=texts):
             options.print_text(line)
+    if not report.files_seen and (is_first or happened or sys.stdout.isatty()):
+        roots = ", ".join(root.path for root in settings.root_directories())
+        options.print_text(f"no session was found below {readable(roots)}")
     if retained and (retained.held_back or retained.values_deleted):
         options.print_text(render.runs.retention(retained))
 

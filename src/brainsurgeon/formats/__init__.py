@@ -46,7 +46,7 @@ def recognise(
         reason = codex.ONLY_READ if only_read else "not a known session format"
         return Beginning(None, reason, only_read)
     if refusal := adapter.refuses(entries[0]):
-        return Beginning(None, refusal)
+        return Beginning(None, refusal, adapter.name)
     return Beginning(adapter, "", adapter.name, adapter.session(entries))
 
 

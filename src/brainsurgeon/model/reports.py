@@ -166,6 +166,7 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
     reason: str = ""
     note: str = ""  # about signatures in the session
     left: tuple[str, ...] = ()  # entries that still have a placeholder
+    signed_left: int = 0  # entries whose signed thinking stays extracted
 
     @property
     def unfinished(self) -> bool:
@@ -544,7 +545,8 @@ class Trouble(Struct, frozen=True):
     what: str
     advice: str = ""
     number: int = 1  # of sessions, values or other things in trouble
-    wanted: bool = False  # the user's settings want it: reported, but no alarm
+    # No alarm: the user's settings want it, or the next run ends it.
+    harmless: bool = False
 
 
 class LostValues(Struct, frozen=True):

@@ -122,7 +122,7 @@ def _troubles(settings: Settings, store: Store, now: float) -> Iterator[Finding]
 
 
 def _finding(trouble: Trouble) -> Finding:
-    return Finding("note" if trouble.wanted else "error", trouble.what, trouble.advice)
+    return Finding("note" if trouble.harmless else "error", trouble.what, trouble.advice)
 
 
 def _state_directory(settings: Settings) -> Iterator[Finding]:

@@ -418,7 +418,7 @@ def _restore_session(
     return reports.SessionRestore(
         title, "restored" if plans[0].edits else nothing, len(restored),
         tuple(name for plan in plans for name in plan.insertions_removed), missed,
-        note=note, left=_left(now_left),
+        note=note, left=_left(now_left), signed_left=0 if pristine else len(unfit),
     ), rewrite  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
 def check(state: reports.Status, now: float, *, max_age: float | None = None) -> list[str]:
     """Return the problems in a status. A last run over `max_age` seconds ago is a problem."""
     old = None if max_age is None else _too_old(state.daemon.last_run_at, now, max_age)
-    return [*([old] if old else []), *(one.what for one in state.troubles if not one.wanted)]
+    return [*([old] if old else []), *(one.what for one in state.troubles if not one.harmless)]
 
 
 def _too_old(last: float | None, now: float, max_age: float) -> str | None:
@@ -178,7 +178,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
     soon = expiring(settings, store, now)
     numbers = dict.fromkeys(get_args(TroubleKind), 0)
     for trouble in troubles(settings, store, now, problems, lost, soon):
-        numbers[trouble.kind] += 0 if trouble.wanted else trouble.number
+        numbers[trouble.kind] += 0 if trouble.harmless else trouble.number
     databases = [place for place in problems if os.path.basename(place.path) == openclaw.NAME]
     return [
         Metric("enabled", "Whether anything may be extracted.", settings.enabled),

@@ -28,6 +28,7 @@ def replace_store(
 ) -> reports.Replacement:  # fmt: skip
     """Check a backup, compare it with the sessions, and install it unless `confirm` raises."""
     directory = settings.state_dir
+    backup.refuse_source(source)
     database.make_directory(directory)
     with database.hold_store(directory), backup.staging(directory) as place:
         path = database.database_path(place)

@@ -61,7 +61,7 @@ def troubles(
 def _of_expiring(group: Expiring) -> Trouble:
     (sessions, advice), day = _EXPIRING[group.reason], iso(group.expires_at)[:10]
     what = f"{counted(group.values, 'value')} of {sessions} expire from {day} (UTC) on: {advice}"
-    return Trouble("expiring_values", what, number=group.values, wanted=group.is_short)
+    return Trouble("expiring_values", what, number=group.values, harmless=group.is_short)
 
 
 def of_surroundings(settings: Settings) -> Iterator[Trouble]:
@@ -105,7 +105,8 @@ def _of_rewrites(store: Store) -> Iterator[Trouble]:
             yield Trouble("kept_files", what, advice)
         else:
             what = f"{rewrite.path}: a rewrite is unfinished; the next run finishes or undoes it"
-            yield Trouble("interrupted_rewrites", what, "`doctor --repair` does so now")
+            advice = "`doctor --repair` does so now"
+            yield Trouble("interrupted_rewrites", what, advice, harmless=True)
 
 
 def _of_values(settings: Settings, store: Store, lost: LostValues) -> Iterator[Trouble]:

@@ -260,7 +260,7 @@ def _figures(report: Report) -> str:
     troubles = "".join(
         f'<p class="warn">{html(trouble)}</p>'
         for trouble in first(
-            [one.what for one in now.troubles if not one.wanted], _TROUBLES, "… and {} more"
+            [one.what for one in now.troubles if not one.harmless], _TROUBLES, "… and {} more"
         )
     )
     figures = f'<dl class="figures">{cells}</dl>'

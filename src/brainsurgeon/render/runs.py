@@ -353,7 +353,10 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     lines += [f"failed     {ago(one.at, now)}: {event_text(one)}" for one in state.failures]
     if requests := state.unfinished.requests_open:
         lines.append(f"waiting    {counted(requests, 'request')}, until the sessions are idle")
-    lines += [f"expiring   {safe(one.what)}" for one in state.troubles if one.wanted]
+    lines += [
+        f"{'expiring' if one.kind == 'expiring_values' else 'unfinished':10} {safe(one.what)}"
+        for one in state.troubles if one.harmless
+    ]  # fmt: skip
     lines += _some(f"trouble    {safe(trouble)}" for trouble in troubles)
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)

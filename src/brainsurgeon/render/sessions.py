@@ -127,6 +127,9 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
         advice = "" if waited else ": add --wait"
         waits = f", {pending} of them not idle{advice}" if pending else ""
         end = f"placeholders {are} left in {counted(unfinished, 'session')}{waits}"
+    if signed := sum(session.signed_left for session in done):
+        entries = counted(signed, "entry", "entries")
+        end += f"; signed thinking of {entries} stays extracted: --pristine restores it, too"
     return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
 

@@ -30,7 +30,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class RefusedError(Exception):
-    """The session must not be changed. `format` is set if its format is only read."""
+    """The session must not be changed. `format` is its format, if that is known."""
 
     def __init__(self, reason: str, form: str | None = None) -> None:
         super().__init__(reason)

@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import count
@@ -49,9 +50,23 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     return StoreCopy(target, os.stat(target).st_size, values)
 
 
+def refuse_source(source: str) -> None:
+    """Raise UsageError if a backup cannot be a file that this user may read."""
+    try:
+        is_file = stat.S_ISREG(os.stat(source).st_mode)
+    except FileNotFoundError:
+        is_link = os.path.islink(source)
+        why = "a link to a file that is not there" if is_link else "no such file"
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+    else:
+        if is_file and os.access(source, os.R_OK, effective_ids=True):
+            return
+        why = "this user may not read it" if is_file else "not a regular file"
+    raise UsageError(f"{source}: {why}; nothing was changed. Name another file")
+
+
 def copy_backup(source: str, path: str) -> int:
-    if not os.path.isfile(source):
-        raise UsageError(f"{source}: no such file; name another file")
     try:
         with closing(database.connect(source, "ro")) as opened:
             database.refuse_unknown(opened, source)
