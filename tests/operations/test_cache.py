@@ -67,6 +67,24 @@ def test_settings_decide_whether_a_warm_session_waits(world, clock, settings, ex
     assert world.scan(**settings).values_extracted == extracted
 
 
+@pytest.mark.parametrize(("model", "extracted"), [("claude-haiku-5-5", 1), ("claude-opus-5-5", 0)])
+def test_session_just_above_a_line_of_prices_is_brought_below_it(world, clock, model, extracted):
+    """Less than 1 % is saved, but prompts above 100,000 tokens cost five times as much."""
+    talk = CachedConversation(clock.now - 2 * 3600, model=model)
+    talk.turn("x" * 3000)
+    talk.user("u")
+    talk.lines[-1]["message"]["content"] = "u" * (3 * (100_000 - FIXED) - len(talk.bytes()))
+    for _ in range(2):
+        talk.assistant()
+        talk.user()
+    talk.assistant()
+    world.put("s.jsonl", talk.bytes())
+    load = talk.lines[-1]["message"]["usage"]["totalTokens"]
+
+    assert 100_000 < load < 100_500
+    assert world.scan(min_reclaim="1%").values_extracted == extracted
+
+
 def test_values_that_are_not_sent_leave_a_warm_session(world, clock, path):
     """The value in the same entry that is sent waits, with its own reason."""
     ident = write_warm_session(world, clock, details={"stdout": "d" * 5000})

@@ -13,7 +13,7 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.budget import measure
 from brainsurgeon.planning.cache import Break, Cache, Usage, due, read
-from brainsurgeon.planning.calls import calls_in, load_of, newest_calls
+from brainsurgeon.planning.calls import calls_in, last_call, newest_calls
 from building.format_reading import open_lines
 from building.world import Conversation
 
@@ -93,7 +93,7 @@ def test_calls_that_keep_the_cache_warm_count_for_warmth_and_money_alone():
         measured = measure(lines, form, survey, records)
 
         assert cache.warm_until == answered + 9 * 60 + LIFE
-        assert load_of(lines, form, survey) == 9210
+        assert last_call(lines, form, survey).load == 9210
         assert (measured.last.at, len(measured.calls)) == (answered, 1)
         assert len(list(calls_in(lines.backward(), form))) == 3
 
@@ -129,4 +129,4 @@ def test_newest_calls_stops_after_fifty_replies_without_usage():
     with open_lines(talk.bytes()) as lines:
         assert list(newest_calls(newest_first(lines), FORMATS["openclaw"])) == []
         assert len(read_lines) < len(talk.lines)
-        assert load_of(lines, FORMATS["openclaw"], NO_SURVEY) == 0
+        assert last_call(lines, FORMATS["openclaw"], NO_SURVEY) is None

@@ -52,3 +52,20 @@ def test_min_reclaim_of_live_values_is_a_share_of_the_prompt(removals, load, pay
     plan = Plan(tuple(removals), load=load)
 
     assert Rules(()).pays(plan, 100_000) is pays
+
+
+@pytest.mark.parametrize(
+    ("rules", "load", "line", "pays"),
+    [
+        (Rules(()), 100_400, 100_000, True),
+        (Rules(()), 100_501, 100_000, False),  # it would stay above the line
+        (Rules(()), 99_900, 100_000, False),
+        (Rules(()), 100_400, 0, False),
+        (Rules((), min_reclaim=64_000), 100_400, 100_000, False),  # the user asks for bytes
+    ],
+)
+def test_small_saving_that_makes_prompts_cheaper_pays(rules, load, line, pays):
+    """Above the line each token costs more, so a session just above it is brought below it."""
+    plan = Plan((removal(2_000, 500),), load=load, line=line)
+
+    assert rules.pays(plan, 1_000_000) is pays

@@ -152,11 +152,17 @@ class Plan(Struct, frozen=True):
     archives: tuple[PlannedArchive, ...] = ()
     turns: tuple[Verdict, ...] = ()
     load: int = 0  # tokens of the session's last prompt and its answer, 0 if unknown
+    line: int = 0  # prompts of more tokens are dearer; 0: there is no such line
     reasoning_lost: int = 0  # tokens of reasoning that the provider drops behind the edits
 
     @property
     def gain(self) -> int:
         return gain(self.edits)
+
+    @property
+    def is_below_line(self) -> bool:
+        """Check whether the plan brings a prompt below the line above which prompts are dearer."""
+        return self.load - self.tokens <= self.line < self.load and self.line > 0
 
     @property
     def removals(self) -> tuple[Removal, ...]:

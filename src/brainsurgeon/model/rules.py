@@ -84,14 +84,14 @@ class Rules(ValueRules, frozen=True):
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.
 
-        A share of the last call's tokens is enough, too. If these tokens are known, only values
-        that save no tokens count as bytes.
+        A share of the last call's tokens is enough, too, and so is a prompt on the cheaper side of
+        a line of prices. If these tokens are known, only values that save no tokens count as bytes.
         """
         if isinstance(self.min_reclaim, int):
             return plan.gain > 0 and plan.gain >= self.min_reclaim
         freed = plan.gain
         if plan.load and plan.tokens > 0:
-            if plan.tokens / plan.load >= self.min_reclaim:
+            if plan.tokens / plan.load >= self.min_reclaim or plan.is_below_line:
                 return freed > 0
             freed = gain(removal for removal in plan.removals if not removal.tokens)
         return freed > 0 and freed / size >= self.min_reclaim

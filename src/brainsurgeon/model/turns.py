@@ -168,6 +168,11 @@ class ModelCall(Struct, frozen=True):
     dollars: float | None = None  # recorded dollars for prompt and answer
 
     @property
+    def load(self) -> int:
+        """The tokens of prompt and answer, which the next prompt contains."""
+        return self.tokens + self.output
+
+    @property
     def aside(self) -> bool:
         return self.end == "aside"
 

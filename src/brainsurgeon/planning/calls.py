@@ -159,11 +159,6 @@ def last_call(lines: Lines, form: Format, survey: Survey) -> ModelCall | None:
     return last if isinstance(last, ModelCall) else None
 
 
-def load_of(lines: Lines, form: Format, survey: Survey) -> int:
-    last = last_call(lines, form, survey)
-    return last.tokens + last.output if last else 0
-
-
 def saved_by(savings: Savings, calls: Iterable[ModelCall | Compaction], price: Price) -> Savings:
     """Add the savings of further calls, less the costs of caches that extractions broke."""
     for call in calls:

@@ -404,8 +404,9 @@ class Replay:
         due, self._recent = split
         self._due.add(due)
         saved, load = self._due.tokens, last.tokens + last.output - self._gone.tokens
-        least = self._rules.min_reclaim
-        if not saved or (isinstance(least, float) and saved / max(1, load) < least):
+        least, is_above = self._rules.min_reclaim, self._price.is_above
+        below = is_above(load) and not is_above(load - saved)
+        if not saved or (isinstance(least, float) and saved / max(1, load) < least and not below):
             return
         first = self._due.values[0].before
         before = first - self._gone.in_front(first)

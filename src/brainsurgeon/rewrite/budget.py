@@ -34,7 +34,7 @@ from brainsurgeon.model.turns import (
 from brainsurgeon.planning import budget, cache, reasoning
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
-from brainsurgeon.planning.calls import load_of
+from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.inspect import Examination, Planner
 from brainsurgeon.rewrite.turns import summaries
@@ -307,7 +307,10 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
-    plan = replace(plan, load=load_of(session.lines, session.format, examined.survey))
+    last = last_call(session.lines, session.format, examined.survey)
+    if last:
+        line = price_of(last.model, settings.price_rules()).line
+        plan = replace(plan, load=last.load, line=line)
     fitting = replace(fitting, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     if planner.hurries or not (enough and plan.load):
@@ -338,7 +341,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return _waiting(planner, fitting, "the reasoning behind its values is worth more")
     rules = replace(rules, spared=frozenset((one.entry_id, one.path) for one in spared))
     plan = replace(
-        planner.plan(archiving_of(planner), rules), load=plan.load,
+        planner.plan(archiving_of(planner), rules), load=plan.load, line=plan.line,
         reasoning_lost=reasoning.lost(risk, chosen[0].start),
     )  # fmt: skip
     return replace(fitting, plan=plan, rules=rules)
