@@ -135,7 +135,7 @@ def test_a_single_disk_error_stops_only_one_of_two_sessions(trials):
     """A disk that fails once costs one session its run; the other one is pruned."""
     outcomes = trial_report(trials, "scan", "eio")["outcomes"]
 
-    assert outcomes["changed, failed"] > 10
+    assert outcomes["changed, failed"] > 5  # more if root changes owners, too
     assert "untouched, failed" not in outcomes
 
 
