@@ -1,10 +1,9 @@
 """Shapes of session files that people reported: each is pruned, read again, and restored.
 
-`tests/samples/cases` holds the small ones. Larger ones, and those that need a process, a lock or a
-damaged database, are built by the tests of their rules: `formats/test_claude_code.py` (zeroed
-ranges, a kept output that is whole, hooks), `operations/test_request_bytes.py` (screenshots),
-`operations/test_refusals.py`, `hosts/test_openclaw_signs.py` (locks, registries),
-`operations/test_broken_databases.py`, and `sessions/test_discovery.py`.
+`tests/samples/cases` holds the small ones. Others are built by the tests of their rules, such as
+`formats/test_claude_code.py` (a kept output that is whole, hooks), `hosts/test_openclaw_signs.py`
+(locks, registries), `operations/test_broken_databases.py`, `operations/test_troubles.py` (files of
+another user).
 """
 
 import json
