@@ -202,6 +202,20 @@ def test_server_waits_for_a_call_to_be_written(world, talk, monkeypatch):
     assert talk.path.read_bytes() == before
 
 
+def test_server_does_not_wait_if_one_session_has_the_placeholder(world, talk, monkeypatch):
+    """A whole placeholder that only one session has names this session, even without a call."""
+    other = ClaudeConversation(OTHER)
+    other.user("what did the first one say?")
+    world.put(f"{OTHER}.jsonl", other.bytes(), age=0)
+    os.utime(talk.path)
+    waits = []
+    monkeypatch.setattr(scope.time, "sleep", waits.append)
+
+    answer = json.loads(call(world, action="show", entry=f"[[extracted-{talk.old}]]"))
+
+    assert (answer["session"].endswith(SESSION), waits) == (True, [])
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"action": "show"}, {"action": "restore"}, {"action": "set_extractable", "value": 9}],

@@ -6,10 +6,14 @@ import sys
 import time
 from contextlib import contextmanager
 
+import pytest
+
+from brainsurgeon.errors import AmbiguousError
 from brainsurgeon.formats import splice
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.operations.evidence import mount
+from brainsurgeon.operations.show import show
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.world import Conversation
 
@@ -140,3 +144,18 @@ def test_mount_walks_a_document_once(world, conversation, monkeypatch):
     assert filled.count(b"extracted-") == 0
     assert walks.count(0) == 1
     assert len(listed) <= 6 * len(idents)
+
+
+def test_beginning_of_many_ids_is_looked_up_once(world, conversation):
+    """A short id that many entries begin with costs as many queries as one that few begin with."""
+    for at in range(40):
+        conversation.turn(f"{at} " * 1000)
+    conversation.turn("short")
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    counts = []
+    for short in ("0000000", "00000"):  # of entries 1 to 15, and of all
+        with statements(world) as listed, pytest.raises(AmbiguousError):
+            show(world.settings(), world.store, short, "main/s")
+        counts.append(len(listed))
+    assert counts[0] == counts[1]

@@ -65,13 +65,11 @@ def entry_named(
     try:
         return _of_exact_id(settings, store, wanted, here, to_show=to_show)
     except NotFoundError:
-        idents = store.extractions.entries_beginning(wanted)
-        if here:
-            of_entry = store.extractions.of_entry
-            idents = [
-                ident for ident in idents
-                if _in_session(store, here, owned(store, here, of_entry(ident)))
-            ]  # fmt: skip
+        idents = (
+            _beginning_in(store, here, wanted)
+            if here
+            else store.extractions.entries_beginning(wanted)
+        )
         if not idents:
             raise
         if len(idents) > 1:
@@ -127,10 +125,31 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
     here = [value for value in values if value.id in placed]
     if not here and record:
         here = [value for value in values if value.session_id == record.id]
-    if not here and values and session.file:  # a fork or a copy that no scan has seen yet
+    return here or _in_file(store, session, values)
+
+
+def _beginning_in(store: Store, session: Session, beginning: str) -> list[str]:
+    """Return the entries with extracted values in a session whose ids have this beginning.
+
+    The store is asked, and the file is read, once for all of them.
+    """
+    values = owned(store, session, store.extractions.beginning(beginning))
+    record, values = session.record, attributable(store, session, values)
+    placed = store.placements.of_session(record.id) if record else frozenset()
+    here = {
+        value.entry_id for value in values
+        if value.id in placed or (record and value.session_id == record.id)
+    }  # fmt: skip
+    others = [value for value in values if value.entry_id not in here]
+    return sorted(here | {value.entry_id for value in _in_file(store, session, others)})
+
+
+def _in_file(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
+    """Select the values in the file of a session: in a fork or copy that no scan has seen yet."""
+    if values and session.file:
         with suppress(OSError, RefusedError, BusyError), open_session(session.file) as opened:
-            here = _standing(store, session, opened, values)
-    return here
+            return _standing(store, session, opened, values)
+    return []
 
 
 def _standing(

@@ -100,11 +100,13 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
 
 def session_for(
     settings: Settings, store: Store, caller: Caller, name: str | None,
-    holds: Callable[[Session], bool] | None = None,
+    holds: Callable[[Session], bool] | None = None, *, by_placeholder: bool = False,
 ) -> Session:  # fmt: skip
     """Return the session called `name`, the calling session, or the only one that `holds` accepts.
 
-    Waits briefly for Claude Code to write the call. Raises NotFoundError or AmbiguousError.
+    Waits briefly for Claude Code to write the call, unless it was found `by_placeholder`: the
+    caller has read this placeholder, and only one session of one agent holds it. Raises
+    NotFoundError or AmbiguousError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
     if name:
@@ -126,12 +128,22 @@ def session_for(
         may_wait = any(
             claude_code.location(item.path) and _is_active(settings, item, now) for item in listed
         )
+        if by_placeholder and may_wait and not calling and (only := _only_holder(listed, holds)):
+            return only
+        by_placeholder = False
         if calling or not may_wait or time.monotonic() > deadline:
             directories = {item.agent_directory for item in calling}
             others = [item for item in listed if item.agent_directory in directories]
             return _only_one(calling or listed, holds, others)
         time.sleep(0.1)
         listed = sessions_in(settings, store, scope) or listed
+
+
+def _only_holder(listed: list[Session], holds: Callable[[Session], bool] | None) -> Session | None:
+    if holds is None or len({item.agent_directory for item in listed}) > 1:
+        return None
+    holders = list(filter(holds, listed))
+    return holders[0] if len(holders) == 1 else None
 
 
 def other_holder(

@@ -14,6 +14,7 @@ from brainsurgeon.lookup.opening import open_to_write
 from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
 from brainsurgeon.mcp_server.call import Call, parse_call
+from brainsurgeon.model.entries import is_placeholder
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations import archive, evidence, restore, sessions, set_extractable, show
 from brainsurgeon.operations.set_extractable import contains_entry
@@ -101,6 +102,7 @@ class _Asked(NamedTuple):
         session = session_for(
             self.settings, store, self.caller, self.call.session,
             has_entry if self.call.entry else any_session,
+            by_placeholder=is_placeholder(self.entry),
         )  # fmt: skip
         if not self.call.entry or self.call.session:
             return session

@@ -144,6 +144,9 @@ _LEAST_NUMBER = "least_number"
 _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 
 
+_BEGINNING = "e.name >= ?1 AND e.name < ?1 || char(1114111)"
+
+
 class Extractions(Table):
     def of_session(self, session_id: int) -> list[Extraction]:
         return self._extractions("e.session_id = ?", session_id)
@@ -195,10 +198,15 @@ class Extractions(Table):
         if not beginning or storable(beginning) != beginning:
             return []
         return self._column(
-            "SELECT DISTINCT entry_id FROM extractions"
-            " WHERE name >= ?1 AND name < ?1 || char(1114111) AND journal_id IS NULL"
-            " ORDER BY entry_id", beginning,
+            f"SELECT DISTINCT entry_id FROM extractions e WHERE {_BEGINNING}"  # noqa: S608
+            " AND e.journal_id IS NULL ORDER BY entry_id", beginning,
         )  # fmt: skip
+
+    def beginning(self, beginning: str) -> list[Extraction]:
+        """Return the extractions of the entries whose ids have this beginning."""
+        if not beginning or storable(beginning) != beginning:
+            return []
+        return self._extractions(_BEGINNING, beginning)
 
     def _extractions(self, where: str, value: object) -> list[Extraction]:
         rows = self._execute(
