@@ -10,6 +10,7 @@ import pytest
 
 from brainsurgeon.errors import AmbiguousError
 from brainsurgeon.formats import splice
+from brainsurgeon.lookup import sessions as lookup_sessions
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.operations.evidence import mount
@@ -159,3 +160,22 @@ def test_beginning_of_many_ids_is_looked_up_once(world, conversation):
             show(world.settings(), world.store, short, "main/s")
         counts.append(len(listed))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_copies_of_a_session_are_looked_for_once(world, conversation, monkeypatch, moved):
+    """Whether a recorded session is still at its path is looked up once, whatever its copies."""
+    conversation.turn("x" * 4000)
+    for _ in range(3):
+        conversation.turn("short")
+    for at in range(12):
+        world.put(f"copy{at}.jsonl", conversation.bytes())
+    if moved:
+        world.scan()
+        os.rename(world.root / "main", world.root / "other")
+    looked, has_left = [], lookup_sessions._has_left
+    monkeypatch.setattr(
+        lookup_sessions, "_has_left", lambda record: looked.append(record.id) or has_left(record)
+    )
+    world.scan()
+    assert len(looked) <= 5 * 12

@@ -160,7 +160,9 @@ def _standing(
     others = of_other_agents(store, place, {value.session_id for value in values})
     matcher = Matcher(form, form.survey(opened.lines, 0), Records(
         countable(values, others, form),
-        same_identity=frozenset(row.id for row in store.sessions.of_identity(opened.identity)),
+        same_identity=store.sessions.same_identity(
+            opened.identity, (value.session_id for value in values)
+        ),
         own=record.id if record else None, others=Others(others),
     ))  # fmt: skip
     found, ids = dict[int, Extraction](), set[str]()

@@ -42,7 +42,16 @@ def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionR
     record = store.sessions.fitting(file.path, identity)
     if record or identity is None:
         return record
-    return next((row for row in store.sessions.of_identity(identity) if _has_left(row)), None)
+    standing = store.runs.standing
+    rows = store.sessions.of_identity(identity, above=standing.up_to.get(identity, 0))
+    for row in rows:
+        if row.id not in standing.ids and _has_left(row):
+            return row
+        if store.runs.in_run:
+            standing.ids.add(row.id)
+    if rows and store.runs.in_run:
+        standing.up_to[identity] = rows[0].id
+    return None
 
 
 def _has_left(record: SessionRecord) -> bool:

@@ -211,7 +211,9 @@ class Examination(Struct, frozen=True, dict=True):
         ours = {value.name for value in counted}
         return Records(
             counted,
-            same_identity=frozenset(row.id for row in store.sessions.of_identity(session.identity)),
+            same_identity=store.sessions.same_identity(
+                session.identity, (value.session_id for value in counted)
+            ),
             fields=fields_of_entries(store, self.place, entries, session.format),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from brainsurgeon import interruption
 from brainsurgeon.model.reports import Event, EventKind, Run
@@ -94,22 +94,36 @@ def _with_facts(kind: type[_Kind], row: tuple[Any, ...]) -> _Kind:
     return kind(*[*row[:-1], json.loads(row[-1])])
 
 
+class Standing(NamedTuple):
+    """The recorded sessions that the current run found at their paths."""
+
+    up_to: dict[str, int]  # by session id: all records with ids up to this one
+    ids: set[int]
+
+
 class Runs(Table):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._run: tuple[str, float, dict[str, Any]] | None = None
         self._number: int | None = None
         self.command_hung = False  # the summary command hung in the current run
+        self.standing = Standing({}, set())
 
     @contextmanager
     def run(self, command: str, at: float, **facts: Any) -> Iterator[None]:
         before = self._run, self._number, self.command_hung
         self._run, self._number, self.command_hung = (command, at, facts), None, False
+        self.standing = Standing({}, set())
         try:
             with interruption.deferred():
                 yield
         finally:
             self._run, self._number, self.command_hung = before
+            self.standing = Standing({}, set())
+
+    @property
+    def in_run(self) -> bool:
+        return self._run is not None
 
     def number(self) -> int | None:
         """Return the id of the current run, creating its row if needed."""

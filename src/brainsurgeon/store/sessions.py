@@ -83,9 +83,17 @@ class Sessions(Table):
         rows = self._execute(statement, [os.fsencode(path) for path in paths])
         return {os.fsdecode(path): ident for path, ident in rows}
 
-    def of_identity(self, identity: str | None) -> list[SessionRecord]:
-        rows = self._execute(_SESSION + " WHERE identity = ? ORDER BY id DESC", (identity,))
-        return [*map(_session, rows)]
+    def of_identity(self, identity: str | None, above: int = 0) -> list[SessionRecord]:
+        """Return the records with a session id, and with ids above a number, newest first."""
+        where = " WHERE identity = ? AND id > ? ORDER BY id DESC"
+        return [*map(_session, self._execute(_SESSION + where, (identity, above)))]
+
+    def same_identity(self, identity: str | None, among: Iterable[int]) -> frozenset[int]:
+        """Return those of the records (ids) that have this session id."""
+        statement = (
+            "SELECT id FROM sessions WHERE identity = ? AND id IN (SELECT value FROM json_each(?))"
+        )
+        return frozenset(self._column(statement, identity, json.dumps(sorted(set(among)))))
 
     def record_missing(self, missed: Iterable[tuple[int, float | None]]) -> None:
         self._executemany(
