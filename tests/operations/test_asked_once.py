@@ -179,3 +179,19 @@ def test_copies_of_a_session_are_looked_for_once(world, conversation, monkeypatc
     )
     world.scan()
     assert len(looked) <= 5 * 12
+
+
+def test_restore_of_a_copy_checks_each_stored_value_once(world, conversation):
+    """Copies of a session share their values: a restore reads each once to check it."""
+    for at in range(10):
+        conversation.turn(f"{at} " * 1000)
+    conversation.turn("short")
+    counts = []
+    for at in range(6):
+        world.put(f"copy{at}.jsonl", conversation.bytes())
+    world.scan()
+    for at in (0, 5):  # the last restore finds the records of all copies
+        with statements(world) as listed:
+            assert world.restore_all(f"main/copy{at}")[0].values > 5
+        counts.append(sum("FROM blobs" in text for text in listed))
+    assert counts[0] == counts[1] <= 4 * 11

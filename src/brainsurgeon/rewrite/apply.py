@@ -12,7 +12,7 @@ but each file succeeds or fails by itself.
 import os
 import sys
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
@@ -146,19 +146,21 @@ def _note_fields(store: Store, change: Change, journal_id: int, run_id: int | No
     session_id, edits, examined = change.session_id, change.plan.fields, change.examined
     place = replace(examined.place, record=store.sessions.by_id(session_id))
     entries = {edit.entry_id for edit in edits}
-    records = fields_of_entries(store, place, entries, examined.format)
+    records = defaultdict[tuple[str, str, bytes], list[FieldRecord]](list)  # newest last
+    for record in fields_of_entries(store, place, entries, examined.format):
+        records[record.entry_id, record.name, record.value.encode()].append(record)
     for edit in edits:
         if edit.undoes is not None:
             continue
         before, after = edit.before, edit.new
         value = after if before is not None else after.split(b":", 1)[1]
-        earlier = next((
-            record for record in reversed(records)
-            if (record.entry_id, record.name) == (edit.entry_id, edit.name)
-            and record.value.encode() == before
-            # An entry of another session may have the same id by chance.
-            and (record.session_id == session_id or record.rest == edit.rest)
-        ), None)  # fmt: skip
+        same = records.get((edit.entry_id, edit.name, before or b""), [])
+        # An entry of another session may have the same id by chance.
+        ours = (
+            one for one in reversed(same)
+            if one.session_id == session_id or one.rest == edit.rest
+        )  # fmt: skip
+        earlier = next(ours, None)
         if earlier and before is not None:
             after = earlier.after.removesuffix(before) + after
             before = earlier.before

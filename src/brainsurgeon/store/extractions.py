@@ -246,11 +246,13 @@ class Extractions(Table):
 
         Values that have expired are not among them.
         """
-        blobs = Blobs(self._connection)
-        return frozenset(
-            value.id for value in values
-            if value.blob_id is not None and not blobs.is_sound(value.blob_id, value.digest)
-        )  # fmt: skip
+        blobs, listed = Blobs(self._connection), list(values)
+        stored = {(value.blob_id, value.digest) for value in listed}  # copies share theirs
+        unsound = {
+            (blob, digest) for blob, digest in stored
+            if blob is not None and not blobs.is_sound(blob, digest)
+        }  # fmt: skip
+        return frozenset(value.id for value in listed if (value.blob_id, value.digest) in unsound)
 
     def stored(self, extraction_id: int, message: str) -> tuple[int, bytes, int]:
         """Return id, digest and size. Raises BusyError(message) if the value has expired."""
