@@ -199,7 +199,7 @@ class Books:
                     at = self.active(modified)
                 elif modified <= wall:
                     at = earliest
-                rewritten = self._rewritten(idents.get(path))
+                rewritten = self._rewritten(idents.get(path), names)
                 if (self.runs[-2].wall if earliest else 0) < rewritten <= wall:
                     at = max(at, self.active(rewritten))
                 activity = max(at, earliest or at)
@@ -222,12 +222,14 @@ class Books:
             for name in names - self.files.get(path, (None, None, set()))[2]:
                 self.vanished.pop(name, None)
 
-    def _rewritten(self, ident):
-        """Return when a value of a session was last extracted or restored."""
+    def _rewritten(self, ident, names):
+        """Return when one of the values, or a value of the session, was extracted or restored."""
         times = (self.extracted, self.restored)
         return max(
-            (at[name].wall for at in times for name in at if self.owner[name] == ident), default=0
-        )
+            (at[name].wall for at in times for name in at
+             if name in names or self.owner[name] == ident),
+            default=0,
+        )  # fmt: skip
 
     def _is_late(self, name, path, now):
         """Return whether it was thought to be gone while the last run, or no scan, saw it there."""

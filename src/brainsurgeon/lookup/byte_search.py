@@ -129,7 +129,7 @@ class ByteSearch:
                 continue
             search = Search(
                 source.path, source.fingerprint, self._is_proven(source),
-                self._activity(source, before), names, before.id if before else None,
+                self._activity(source, before, names), names, before.id if before else None,
             )  # fmt: skip
             batch.append((search, before))
             weight += len(names) + (len(before.names) if before else 0)
@@ -147,7 +147,7 @@ class ByteSearch:
             return self._unproven(source.root) is None
         return False
 
-    def _activity(self, source: Source, before: Search | None) -> float:
+    def _activity(self, source: Source, before: Search | None, names: list[str]) -> float:
         """Return the last activity. A change that a run sees happened after the run before it."""
         mark = source.fingerprint
         if before and before.fingerprint == Fingerprint(
@@ -163,7 +163,7 @@ class ByteSearch:
             times.append(self._interval.start)
         # Rewrites keep the time of the file.
         ident = self._sessions.get(source.path)
-        rewritten = None if ident is None else self._store.extractions.last_rewrite(ident)
+        rewritten = self._store.extractions.last_rewrite(ident, names)
         if rewritten and (last.wall if last else 0) < rewritten <= self._interval.clock.wall:
             times.append(self._interval.at(rewritten))
         return max(times)

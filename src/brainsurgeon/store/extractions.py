@@ -160,13 +160,13 @@ class Extractions(Table):
         listed = json.dumps(sorted(set(names)))
         return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
 
-    def last_rewrite(self, session_id: int) -> float | None:
-        """Return when a value of a session was last extracted or restored."""
+    def last_rewrite(self, session_id: int | None, names: Iterable[str]) -> float | None:
+        """Return when one of these values, or a value of the session, was extracted or restored."""
         at: float | None = self._first(
             "SELECT max(max(extracted_at, coalesce(restored_at, 0))) FROM extractions"
-            " WHERE session_id = ?",
-            session_id,
-        )
+            " WHERE session_id = ? OR name IN (SELECT value FROM json_each(?))",
+            session_id, json.dumps([*names]),
+        )  # fmt: skip
         return at
 
     def count_expired(self) -> int:
