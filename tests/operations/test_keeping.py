@@ -358,19 +358,25 @@ def test_request_for_a_blocked_session_waits_until_it_can_be_done(
     assert sql(world, "SELECT count(*) FROM requests") == [(0,)]
 
 
-def test_request_for_a_blocked_session_outlasts_an_unmounted_disk(world, clock, pruned):
-    """It waits while the root is absent, and is carried out when the session is back and idle."""
+@pytest.mark.parametrize("away", ["root", "mount point", "file"])
+def test_request_for_a_blocked_session_outlasts_an_unmounted_disk(world, clock, pruned, away):
+    """It waits while the session is out of sight, and is carried out when that is back and idle."""
     path, ident, original = pruned
     undo = unreadable_lock(path)
     assert world.restore(ident, pristine=True).pending
     clock.now += HOUR
     world.scan()
-    world.root.rename(world.base / "away")
+    moved = path if away == "file" else world.root
+    moved.rename(world.base / "away")
+    if away == "mount point":
+        world.root.mkdir()
     for _ in range(3):
         clock.now += HOUR
         world.scan()
         run(world)
-    (world.base / "away").rename(world.root)
+    if away == "mount point":
+        world.root.rmdir()
+    (world.base / "away").rename(moved)
     undo()
     touch(path, clock)
     clock.now += 60
