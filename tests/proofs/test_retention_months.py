@@ -369,6 +369,19 @@ class Life:
         if archives:
             self.random.choice(archives).unlink()
 
+    def lose_copy(self, path):
+        """Restore a value while a copy has its placeholder, and delete or overwrite the copy."""
+        copy = path.parent / f"{path.name}.bak.{len(self.log)}"
+        copy.write_bytes(path.read_bytes())
+        self.time.now += HOUR
+        self.run()
+        self.restore(path)
+        self.scan()
+        if self.random.random() < 0.5:
+            copy.unlink()
+        else:
+            copy.write_bytes(b"")
+
     def fork(self, path):
         if len(self.names(path)) == len(self.long_entries(path)):  # nothing is extracted there anew
             self.touch(fork(path, f"{next(self.numbers):08x}-0000-4000-8000-00000000000f"))
@@ -470,7 +483,8 @@ class Life:
         self.observe()
         actions = [
             self.move, self.move, self.leave, self.come_back, self.come_back, self.archive,
-            self.back_up, self.compress, self.clear, self.fork, self.delete, self.keep_copy,
+            self.back_up, self.lose_copy, self.compress, self.clear, self.fork, self.delete,
+            self.keep_copy,
             self.put_old_copy_back, self.delete_entry, self.work, self.work, self.block,
             self.restore, self.restore, self.restore,
         ]  # fmt: skip
@@ -490,7 +504,9 @@ class Life:
             self.jumped = True
             if self.random.random() < 0.3:
                 self.time.reboot()
-            if self.random.random() < 0.5:  # and a scan comes before the next run
+            if self.random.random() < 0.7:  # and a scan comes before the next run
+                if path := self.chosen():
+                    self.restore(path)
                 self.scan()
                 self.time.now += HOUR
             self.observe()
