@@ -253,7 +253,7 @@ def test_any_order_of_archives_and_restores_can_be_undone(kind, steps):
 
 
 @pytest.mark.long(proves=("planning", "rewrite", "operations"))
-@settings(max_examples=1500, database=None)
+@settings(max_examples=400, database=None)
 @given(st.sampled_from((Linked, Linked, Flat, Generic)), any_steps(25))
 def test_any_long_order_of_archives_and_restores_can_be_undone(kind, steps):
     """The same for more and longer sequences, which differ each time."""

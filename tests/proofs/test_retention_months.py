@@ -88,6 +88,7 @@ class Books:
         self.last_stood = {}  # by value: the true time at which it was in any file
         self.slack = 0.0  # seconds that a wrong clock across a reboot may add to counted time
         self.last_run = time.now
+        self.trusted = False  # whether a run has seen a known session in the root
 
     def moment(self):
         return Moment(self.time(), len(self.runs))
@@ -95,7 +96,7 @@ class Books:
     def counted(self, at):
         following = self.runs[at.after]
         if at.after == 0:
-            return following.counted - (following.wall - at.wall)
+            return following.counted - max(0.0, following.wall - at.wall)
         before = self.runs[at.after - 1]
         if following.how == "moved" or not before.wall <= at.wall <= following.wall:
             return following.counted
@@ -153,12 +154,15 @@ class Books:
         moved = self._count(wall, boot, boots)
         now, counted = Moment(wall, len(self.runs) - 1), self.runs[-1].counted
         standing = self._look(files, wall, counted, now)
+        self.trusted = self.trusted or any(path in files for path in self.paths.values())
+        if not self.trusted:
+            self.runs[-1] = self.runs[-1]._replace(day=None)
         for ident, path in self.paths.items():
             if path in files:
                 self.gone.pop(ident, None)
-            elif not moved:
+            elif self.trusted and not moved:
                 self.gone.setdefault(ident, now)
-        if moved:
+        if moved or not self.trusted:
             return set()
         gone = {name for name in self.held if self._expires(name, standing, files, blocked)}
         self.held -= gone
