@@ -391,19 +391,21 @@ class _Scan:
         late = _LateRequests()
         is_blocked = cache(partial(self._is_blocked, now=now))
         for ident, session, waits in self._store.requests.late(now):
-            if is_blocked(session):
+            blocked = is_blocked(session)
+            # What waits and is out of sight (its disk may be unmounted) waits until values expire.
+            if blocked or (waits and blocked is None):
                 late.blocked.append(ident)
             else:
                 (late.unblocked if waits else late.lapsed).append(ident)
         return late
 
-    def _is_blocked(self, session_id: int, now: float) -> bool:
+    def _is_blocked(self, session_id: int, now: float) -> bool | None:
+        """None: it is out of sight."""
         record = self._store.sessions.by_id(session_id)
         file = None if record.displaced else session_at(record.root, record.path)
         if isinstance(file, Unreadable):
             return True
-        # Out of sight (its disk may be unmounted) it waits until its values expire.
-        return file is None or bool(why_blocked(self._settings, self._store, file, now))
+        return None if file is None else bool(why_blocked(self._settings, self._store, file, now))
 
 
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
