@@ -102,12 +102,6 @@ class Books:
             return following.counted
         return max(before.counted, following.counted - (following.wall - at.wall))
 
-    def active(self, wall):
-        """Return the counted time of a change since the last run."""
-        if len(self.runs) > 1 and self.runs[-1].how == "moved":
-            return min(self.runs[-2].counted + wall - self.runs[-2].wall, self.runs[-1].counted)
-        return self.counted(Moment(wall, len(self.runs) - 1))
-
     # --- what a scan or a restore sees
 
     def scanned(self, sessions, fresh):
@@ -199,13 +193,13 @@ class Books:
             before, activity, _ = self.files.get(path, (None, None, None))
             if before != status:
                 at = counted
-                if modified <= wall and (earliest is None or modified > self.runs[-2].wall):
-                    at = self.active(modified)
-                elif modified <= wall:
-                    at = earliest
+                moment = Moment(modified, len(self.runs) - 1)
+                if self.runs[-1].how != "moved" and modified <= wall:
+                    late = earliest is None or modified > self.runs[-2].wall
+                    at = self.counted(moment) if late else earliest
                 rewritten = self._rewritten(idents.get(path), names)
                 if (self.runs[-2].wall if earliest else 0) < rewritten <= wall:
-                    at = max(at, self.active(rewritten))
+                    at = max(at, self.counted(moment._replace(wall=rewritten)))
                 activity = max(at, earliest or at)
             known[path] = status, activity, names
             for name in names:

@@ -86,12 +86,12 @@ class Interval(Struct, frozen=True):
         return self.start + min(max(0.0, passed), LONGEST_STEP)
 
     def at(self, wall: float) -> float:
-        """Return the counted time of a moment, at the latest now."""
+        """Return the counted time of a moment, at the latest now; now if the clock moved."""
+        if self.moved:
+            return self.now
         if self.before is None or wall <= self.before.wall:
             start = self.clock.wall if self.before is None else self.before.wall
             return self.start + min(0.0, wall - start)
-        if self.moved:
-            return min(self.start + wall - self.before.wall, self.now)
         return max(self.start, self.now - max(0.0, self.clock.wall - wall))
 
     def counted(self, mark: float) -> float:
@@ -101,7 +101,7 @@ class Interval(Struct, frozen=True):
         """
         if mark >= 0:
             return min(mark, self.now)
-        if self.moved or not (self.before.wall if self.before else 0) <= -mark <= self.clock.wall:
+        if not (self.before.wall if self.before else 0) <= -mark <= self.clock.wall:
             return self.now
         return self.at(-mark)
 
