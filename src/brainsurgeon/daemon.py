@@ -38,7 +38,7 @@ from brainsurgeon.hosts.sqlite import LOG
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.model.reports import Event, Watch
 from brainsurgeon.operations.retention import retention
-from brainsurgeon.operations.scan import Chosen, scan
+from brainsurgeon.operations.scan import Chosen, keep_transcripts, scan
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
 from brainsurgeon.operations.troubles import BLOCKED, doubtful_roots
 from brainsurgeon.render.runs import event_line
@@ -117,6 +117,7 @@ class _Daemon:
         self._searched_at: dict[str, float] = {}  # by path
         self._due_at: dict[str, float] = {}  # by changed path
         self._due_lock = threading.Lock()
+        self._transcripts = keep_transcripts()
         self._messenger = futures.ThreadPoolExecutor(1)
         # Seconds between two watchdog messages; 0 if systemd expects none.
         limit = os.environ.get("WATCHDOG_USEC", "")  # microseconds
@@ -188,6 +189,7 @@ class _Daemon:
             report = scan(
                 self._settings, self._store, clock=time.time, only=Chosen(only),
                 watch=Watch(check_stop=self._check_stop_and_beat, ended=log.session),
+                kept=self._transcripts,
             )  # fmt: skip
             if not only:
                 report.problems += doubtful_roots(self._settings)

@@ -3,8 +3,12 @@
 import contextlib
 import tempfile
 
+from brainsurgeon.formats.base import ParsedLine
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import parse
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Survey
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
 
 WINDOW = 3
@@ -18,9 +22,28 @@ def open_lines(data):
         yield FileLines(handle.fileno(), len(data))
 
 
+class Reading:
+    """A transcript of bytes, and the lines of its entries again."""
+
+    def __init__(self, form, data):
+        with open_lines(data) as lines:
+            self.transcript = Transcript.read(form, lines)
+        self._data = data
+
+    def parsed(self, index):
+        start, end = self.transcript.span(index)
+        entry, raw = self.transcript.entries[index], self._data[start:end]
+        return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated)
+
+
 def survey(form, data, window=WINDOW):
-    with open_lines(data) as lines:
-        return form.survey(lines, window)
+    return Reading(form, data).transcript.survey(window)
+
+
+def snapshot(form, data, records=None, now=0.0, **keys):
+    """Return a session of these bytes as the planner sees it."""
+    reading = Reading(form, data)
+    return Snapshot(reading.transcript, reading.parsed, records or Records(), now, **keys)
 
 
 def entries(data):

@@ -39,6 +39,7 @@ class World:
         self.directory = self.root / "main" / "sessions"
         self.directory.mkdir(parents=True)
         self.clock = time.time
+        self.kept = None  # what scans have read, as a daemon keeps it
         self._stores = []
 
     def settings(self, **keys):
@@ -87,7 +88,7 @@ class World:
     def scan(self, dry_run=False, only=(), named=False, watch=None, **keys):
         return scan(
             self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run,
-            only=Chosen(only, named=named), watch=watch,
+            only=Chosen(only, named=named), watch=watch, kept=self.kept,
         )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):

@@ -364,7 +364,7 @@ def test_commands_refuse_a_state_directory_with_files_of_others(world, entry_id,
     commands = [
         ("scan",), ("scan", "--dry-run"), ("run",), ("restore", entry_id), ("status",),
         ("status", "--format", "html"), ("sessions",), ("doctor",), ("config", "--check"),
-        ("init", "--yes"), ("store", "restore", "/dev/null"),
+        ("init", "--yes"), ("store", "restore", world.state / "passwd"),
     ]  # fmt: skip
     for words, result in run_parallel(cli, commands).items():
         assert result.returncode == 2, words

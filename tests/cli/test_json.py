@@ -161,7 +161,9 @@ def test_the_json_reference_lists_every_name(documents):
     collect_types(documents, types)
 
     assert types.keys() - explained == set()
-    assert explained - types.keys() <= {"insertions_removed", "interrupted", "command"}
+    assert explained - types.keys() <= {
+        "insertions_removed", "interrupted", "command", "limit_blocks",
+    }  # fmt: skip
 
 
 def test_json_has_the_values_of_a_run_and_its_undo(world, conversation, cli):

@@ -20,11 +20,12 @@ def test_scan_that_changes_nothing_prints_nothing(world, conversation, cli):
     world.put("s.jsonl", conversation.bytes())
     world.put("busy.jsonl", conversation.bytes() + dump(conversation.lines[1]), age=60)
     runs = [cli("scan", "--once") for _ in range(2)]
-    elsewhere = run("scan", "--once")
+    first, elsewhere = run("scan", "--once"), run("scan", "--once")
 
     assert {(result.returncode, result.stdout, result.stderr) for result in (*runs, elsewhere)} == {
         (0, b"", b"")
     }
+    assert first.stdout.startswith(b"no session was found below ")
 
 
 def test_commands_work_in_an_empty_home(own_home):

@@ -399,7 +399,7 @@ class TestOpenClawContract(FormatContract):
     """OpenClaw of two versions, and pi."""
 
     form = OPENCLAW
-    results = (7, "a404b276")
+    results = (8, "db7afa63")
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
         *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
@@ -425,7 +425,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
-    results = (7, "9d8fd31a")
+    results = (8, "777b1a03")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
@@ -447,7 +447,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
-    results = (7, "bb6431f8")
+    results = (7, "9c626764")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
@@ -465,7 +465,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (9, "2dc888d5")
+    results = (10, "4fa3197e")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

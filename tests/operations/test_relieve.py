@@ -631,29 +631,6 @@ def test_scan_with_a_budget_below_the_threshold_follows_the_rules(world, clock, 
     assert world.scan(keep_recent=30, budget={"enabled": True}).values_extracted == plain > 0
 
 
-def test_scan_with_a_budget_stores_no_resume_point(world, clock):
-    """A budget depends on the whole session, so no resume point is stored."""
-    path = world.put("s.jsonl", large_conversation(200, 4000).bytes())
-    for keys in ({}, {"budget": {"enabled": True}}, {"budget": {"max_messages": 1000}}, {}):
-        world.scan(**LARGE, **keys)
-        assert bool(world.store.resumes.at(str(path))) == (not keys), keys
-
-
-def test_scan_resume_point_depends_on_the_profile(world, clock):
-    """The resume point of each profile has other rules, so another profile reads everything."""
-    path = world.put("s.jsonl", large_conversation(200, 4000).bytes())
-    rules = set()
-    for profile in ("night", "day", "noon"):
-        world.scan(
-            **LARGE,
-            use=[{"sessions": "main/*", "profile": profile}],
-            profiles={"night": {"keep_recent": 2}, "day": {"keep_recent": 9}, "noon": {}},
-        )
-        rules.add(world.store.resumes.at(str(path)).rules)
-
-    assert len(rules) == 3
-
-
 @pytest.mark.parametrize(("turns", "calls"), [(18, 1), (3, 11), (1, 35), (37, 0), (13, 1)])
 def test_max_messages_archives_turns_until_it_holds(world, clock, turns, calls):
     """Turns of any shape become one archive until 50 messages remain; then nothing changes."""

@@ -659,14 +659,14 @@ def test_scan_lists_the_parts_of_a_large_entry_once(world, conversation, monkeyp
     copy = {**read_entry(path, ident), "id": "copy"}
     copy["message"]["toolCallId"] = "call_1"
     append(path, [copy, conversation.lines[-1]])
-    parts, yielded = OpenClaw.parts, []
+    resolved, yielded = OpenClaw.resolved, []
 
     def counting(*arguments):
-        for part in parts(*arguments):
-            yielded.append(part)
-            yield part
+        for value in resolved(*arguments):
+            yielded.append(value)
+            yield value
 
-    monkeypatch.setattr(OpenClaw, "parts", counting)
+    monkeypatch.setattr(OpenClaw, "resolved", counting)
     world.scan(dry_run=True, keep_recent=0, min_value_length=100)
 
     assert report.values_extracted == 300

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
+from brainsurgeon.sessions.transcripts import Transcripts
 from building.cached_conversation import CachedConversation
 from building.claude import SESSION, ClaudeConversation, ClaudeWorld
 from building.claw import GATEWAY, ClawWorld
@@ -45,7 +46,7 @@ def talk():
 
 
 def many_turns():
-    """Return a conversation so long that a scan stores a resume point for it."""
+    """Return a conversation of many turns."""
     talk = Conversation()
     for _ in range(600):
         talk.user()
@@ -139,12 +140,12 @@ def test_scan_finds_a_signal_in_a_closed_turn(world, talk, signal):
     assert [facts["signal"] for facts in signals(world)] == [signal]
 
 
-def test_scan_of_the_tail_finds_a_repetition(world):
-    """A scan that reads only the new end of a large session finds repeated calls there."""
+def test_scan_of_a_grown_session_finds_a_repetition(world):
+    """A scan that reads only the new end of a session finds repeated calls there."""
+    world.kept = Transcripts()
     talk = many_turns()
     path = world.put("s.jsonl", talk.bytes())
     world.scan()
-    assert world.store.resumes.at(str(path))
     with appending(path, talk):
         talk.user()
         repeat_call(talk, 5).assistant("I give up.")
@@ -255,15 +256,15 @@ def test_session_cost_ceiling_is_one_signal_a_ceiling(world, talk):
     assert sum(spent.dollars for spent in world.store.spending.total()) == 5
 
 
-def test_cost_of_a_turn_includes_calls_before_the_tail(world):
+def test_cost_of_a_turn_includes_calls_of_earlier_scans(world):
     """The cost of a turn counts all its calls even if a scan reads only the last of them."""
+    world.kept = Transcripts()
     talk = many_turns()
     talk.user("make it work")
     add_paid_call(talk, 1.5).assistant("so far")
     path = world.put("s.jsonl", talk.bytes())
     ceiling = {"max_turn_cost_usd": 2}
     world.scan(signals=ceiling)
-    assert world.store.resumes.at(str(path))
     for dollars in (1, 3):
         with appending(path, talk):
             add_paid_call(talk, dollars).assistant("so far")

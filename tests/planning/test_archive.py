@@ -4,13 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Snapshot
 from building.claude import ClaudeConversation
-from building.format_reading import WINDOW, entries, open_lines
+from building.format_reading import entries, snapshot
 from building.turns import add_long_turn, branch_roles, conversation_of_turns
 from building.world import Conversation, dump
 
@@ -19,10 +17,8 @@ ON = ArchiveRules(enabled=True)
 
 
 def planned(talk, archiving):
-    with open_lines(talk.bytes()) as lines:
-        rules = Rules((), max_messages=archiving.most)
-        survey = FORM.survey(lines, max(WINDOW, rules.kept_messages))
-        return plan(Snapshot(lines, FORM, survey, Records(), 0.0), rules, archiving=archiving)
+    rules = Rules((), max_messages=archiving.most)
+    return plan(snapshot(FORM, talk.bytes()), rules, archiving=archiving)
 
 
 def archived_turns(result):
@@ -57,9 +53,7 @@ def test_turn_with_a_duplicate_key_is_not_archived(archiving):
     line = talk.bytes().splitlines()[12]
     twice = line[:-1] + b',"parentId":"0000000b"}'
     data = talk.bytes().replace(line, twice)
-    with open_lines(data) as lines:
-        session = Snapshot(lines, FORM, FORM.survey(lines, WINDOW), Records(), 0.0)
-        result = plan(session, Rules(()), archiving=archiving)
+    result = plan(snapshot(FORM, data), Rules(()), archiving=archiving)
 
     assert ids[0][1] not in [archive.entry_id for archive in result.archives]
 
@@ -104,10 +98,7 @@ def test_newest_prompt_stays_where_messages_only_lose_their_values(name):
         lines = [{"type": "message", "__id": line["id"], **line["message"]} for line in lines[1:]]
     data = b"".join(map(dump, lines))
     prompts = [offset for offset, raw, _, _ in entries(data) if b"a question" in raw]
-    with open_lines(data) as read:
-        rules = Rules((), max_messages=5)
-        survey = form.survey(read, rules.kept_messages)
-        result = plan(Snapshot(read, form, survey, Records(), 0.0), rules)
+    result = plan(snapshot(form, data), Rules((), max_messages=5))
     taken = {prompt for prompt in prompts for one in result.removals
              if prompt < one.start < prompt + 700}  # fmt: skip
 

@@ -3,8 +3,23 @@
 import json
 import tracemalloc
 
+from brainsurgeon.formats.base import call_records, result_records
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
 from brainsurgeon.planning.archive import Calls, Middles, archive_text, outcome_in, outcomes_of
+
+
+def entry_of(step):
+    """Return a step of a turn as an entry."""
+    return Entry(
+        0, role=step.role, closes=step.closes, text_path=step.text_path,
+        calls=call_records(step.calls), results=result_records(step.results),
+    )  # fmt: skip
+
+
+def add(calls, step):
+    calls.add(entry_of(step))
+    calls.read(step)
 
 
 def summary_of(closing, note=None):
@@ -15,12 +30,12 @@ def test_summary_has_five_keys_in_order():
     """A summary is one JSON object with five keys, always in the same order."""
     closing = "Done. Shall I push? It works.\nWhat about Windows?"
     calls, tools = Calls(), (("read", "/c"), ("write", "/b"), ("exec", None), ("read", "/a"))
-    calls.add(TurnStep("reply", calls=tuple(
+    add(calls, TurnStep("reply", calls=tuple(
         ToolCall(f"{number}", tool, arguments={"path": path})
         for number, (tool, path) in enumerate(tools)
     )))  # fmt: skip
     for finding in ("exit 1", "no such file"):
-        calls.add(TurnStep("result", results=(ToolResult("2", failed=True, finding=finding),)))
+        add(calls, TurnStep("result", results=(ToolResult("2", failed=True, finding=finding),)))
     summary = json.loads(calls.summary(closing, None).text)
 
     assert list(summary) == [
@@ -99,8 +114,8 @@ def test_calls_of_a_turn_take_little_memory():
     calls = Calls()
     for number in range(count):
         called = (ToolCall(f"c{number}", "exec", arguments={"path": "/w/a"}),)
-        calls.add(TurnStep("reply", f"e{number}", text="x" * 5000, calls=called))
-        calls.add(TurnStep("result", f"r{number}", results=(ToolResult(f"c{number}"),)))
+        add(calls, TurnStep("reply", f"e{number}", text="x" * 5000, calls=called))
+        add(calls, TurnStep("result", f"r{number}", results=(ToolResult(f"c{number}"),)))
     memory = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
@@ -111,13 +126,13 @@ def test_calls_of_a_turn_take_little_memory():
 def test_failed_call_is_counted_if_its_result_comes_first():
     """A failed call is listed under its tool, whichever of call and result is read first."""
     calls, last = Calls(), TurnStep("reply", text="so", text_path=("content",), closes=True)
-    calls.add(TurnStep("result", results=(ToolResult("b", failed=True, finding="no"),)))
-    calls.add(TurnStep("reply", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))))
-    calls.add(TurnStep("result", results=(ToolResult("a"),)))
-    calls.add(last)
+    add(calls, TurnStep("result", results=(ToolResult("b", failed=True, finding="no"),)))
+    add(calls, TurnStep("reply", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))))
+    add(calls, TurnStep("result", results=(ToolResult("a"),)))
+    add(calls, last)
     summary = calls.summary(last.text, None)
 
-    assert calls.why_open(last) is None
+    assert calls.why_open(entry_of(last)) is None
     assert (calls.tools.total(), summary.failed) == (2, 1)
     assert json.loads(summary.text)["tools_used"] == {"read": 1, "exec": 1, "exec!": 1}
 
@@ -127,13 +142,13 @@ def test_summary_lists_are_capped():
     calls = Calls()
     for number in range(7):
         failed = ToolResult(f"c{number}", failed=True, finding=f"{number}" * 200)
-        calls.add(TurnStep("result", results=(failed,)))
+        add(calls, TurnStep("result", results=(failed,)))
     files = [f"/{number}" for number in range(25)]
     called = tuple(
         ToolCall(name, tool, arguments={"path": name})
         for tool, names in (("read", files), ("apply_patch", ["/24", "/c"])) for name in names
     )  # fmt: skip
-    calls.add(TurnStep("reply", calls=called))
+    add(calls, TurnStep("reply", calls=called))
 
     summary = json.loads(calls.summary("", None).text)
     assert summary["key_findings"] == [f"{number}" * 160 for number in range(2, 7)]

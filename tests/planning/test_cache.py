@@ -8,13 +8,12 @@ from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, known
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.budget import measure
 from brainsurgeon.planning.cache import Break, Cache, Usage, due, read
 from brainsurgeon.planning.calls import calls_in, last_call, newest_calls
-from building.format_reading import open_lines
+from building.format_reading import Reading
 from building.world import Conversation
 
 NOW, LATER = 1000.0, 1200.0
@@ -86,16 +85,15 @@ def warmed(*minutes):
 def test_calls_that_keep_the_cache_warm_count_for_warmth_and_money_alone():
     """The cache lives on after the newest; load and last answer are those of the turn."""
     talk, answered = warmed(4.5, 9)
-    form = FORMATS["openclaw"]
-    with open_lines(talk.bytes()) as lines:
-        survey, records = form.survey(lines, 3), Records((), frozenset())
-        cache, _ = read(lines, form, survey, Plan(), records, answered + 3600)
-        measured = measure(lines, form, survey, records)
+    session, records = Reading(FORMATS["openclaw"], talk.bytes()), Records((), frozenset())
+    transcript = session.transcript
+    cache, _ = read(transcript, Plan(), records, answered + 3600)
+    measured = measure(transcript, records, session.parsed)
 
-        assert cache.warm_until == answered + 9 * 60 + LIFE
-        assert last_call(lines, form, survey).load == 9210
-        assert (measured.last.at, len(measured.calls)) == (answered, 1)
-        assert len(list(calls_in(lines.backward(), form))) == 3
+    assert cache.warm_until == answered + 9 * 60 + LIFE
+    assert last_call(transcript).load == 9210
+    assert (measured.last.at, len(measured.calls)) == (answered, 1)
+    assert len(list(calls_in(transcript.entries, transcript.form))) == 3
 
 
 @pytest.mark.parametrize(
@@ -119,14 +117,9 @@ def test_newest_calls_stops_after_fifty_replies_without_usage():
     talk.lines[-1]["message"]["usage"] = {"input": 9, "output": 1}
     for _ in range(60):
         talk.turn()
-    read_lines = []
+    transcript = Reading(FORMATS["openclaw"], talk.bytes()).transcript
+    newest_first = reversed(transcript.entries)
 
-    def newest_first(lines):
-        for line in lines.backward():
-            read_lines.append(line)
-            yield line
-
-    with open_lines(talk.bytes()) as lines:
-        assert list(newest_calls(newest_first(lines), FORMATS["openclaw"])) == []
-        assert len(read_lines) < len(talk.lines)
-        assert last_call(lines, FORMATS["openclaw"], NO_SURVEY) is None
+    assert list(newest_calls(newest_first)) == []
+    assert next(newest_first).line > 0
+    assert last_call(transcript) is None

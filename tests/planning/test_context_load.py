@@ -16,7 +16,7 @@ from brainsurgeon.planning.budget import (
     measure_codex,
 )
 from building.claude import ClaudeConversation
-from building.format_reading import open_lines
+from building.format_reading import Reading, open_lines
 from building.world import SAMPLES, dump
 
 # Samples with enough calls to fit a line to two thirds of them.
@@ -32,8 +32,8 @@ FITTED = (
 
 def measured(data, *extractions):
     form = recognise(data.split(b"\n")[:20]).form
-    with open_lines(data) as lines:
-        return measure(lines, form, form.survey(lines, 3), Records(tuple(extractions), own=1))
+    read = Reading(form, data)
+    return measure(read.transcript, Records(tuple(extractions), own=1), read.parsed)
 
 
 def calls_on_a_line(number, rate=0.3):

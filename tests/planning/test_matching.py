@@ -2,15 +2,15 @@
 
 import json
 
-from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.formats.openclaw import OpenClaw
+from brainsurgeon.formats.openclaw import EMPTIED, OpenClaw
 from brainsurgeon.model.records import Extraction, Records, Tombstone
-from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.planning.matching import Matcher
+from building.format_reading import snapshot
+from building.world import dump
 
 OWN, OTHER = 1, 2
-PATH = ("message", "content", 0, "thinking")
-EMPTY = {"type": "thinking", "thinking": ""}
+PATH = ("message", "content", 0)
+EMPTY = json.loads(EMPTIED)
 ENTRY = {
     "type": "message", "id": "0000000a", "message": {"role": "assistant", "content": [EMPTY]},
 }  # fmt: skip
@@ -19,8 +19,8 @@ ENTRY = {
 def emptied(ident, session, digest, blob):
     """Return the record of an emptied thinking block: no placeholder names its value."""
     return Extraction(
-        "0000000a", "0000000a", PATH, "thinking", None, 9, block=False, anchor=None, rest=None,
-        tokens=3, id=ident, session_id=session, replacement='""', size=9, digest=digest,
+        "0000000a", "0000000a", PATH, "thinking", None, 9, block=True, anchor=None, rest=None,
+        tokens=3, id=ident, session_id=session, replacement=EMPTIED.decode(), size=9, digest=digest,
         blob_id=blob, run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
         tombstone=None if blob else Tombstone(1.0, "age"), state="standing",
     )  # fmt: skip
@@ -28,9 +28,9 @@ def emptied(ident, session, digest, blob):
 
 def matched_ids(*extractions):
     """Return the ids of the extractions matched to the entry, in the session OWN."""
-    matcher = Matcher(OpenClaw(), NO_SURVEY, Records(extractions=extractions, own=OWN))
-    parsed = ParsedLine(0, json.dumps(ENTRY).encode(), ENTRY, ENTRY["id"], terminated=True)
-    return [extraction.id for extraction in matcher.standing(parsed)]
+    session = snapshot(OpenClaw(), dump(ENTRY), Records(extractions=extractions, own=OWN))
+    matcher = Matcher(session.transcript, session.records, session.parsed)
+    return [extraction.id for extraction in matcher.standing(0)]
 
 
 def test_own_tombstone_excludes_a_value_of_another_session():

@@ -11,12 +11,10 @@ from msgspec.structs import replace
 from brainsurgeon.formats import FORMATS, recognise, splice
 from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
-from brainsurgeon.planning.drafts import Ids
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import head
 from building.claude import ClaudeConversation
-from building.format_reading import open_lines
+from building.format_reading import open_lines, snapshot
 from building.world import SAMPLES, Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
@@ -26,10 +24,8 @@ RULES = Rules(
 
 
 def plan_of(data, rules=RULES, requests=(), form="openclaw", **keys):
-    form, records = FORMATS[form], Records(requests=requests)
-    with open_lines(data) as lines:
-        survey = form.survey(lines, rules.kept_messages)
-        return plan(Snapshot(lines, form, survey, records, NOW, **keys), rules)
+    records = Records(requests=requests)
+    return plan(snapshot(FORMATS[form], data, records, NOW, **keys), rules)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +42,13 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(rules):
     """Short values are judged only to explain: edits, warnings and times are the same without."""
     seen = 0
     for path in sorted(SAMPLES.rglob("*.jsonl")):
-        with open_lines(path.read_bytes()) as lines:
+        data = path.read_bytes()
+        with open_lines(data) as lines:
             form = recognise(head(lines), "auto").form
-            if form is None:
-                continue
-            survey = form.survey(lines, rules.kept_messages)
-            session = Snapshot(lines, form, survey, Records(), NOW)
-            quick, explained = plan(session, rules), plan(session, rules, explain=True)
+        if form is None:
+            continue
+        session = snapshot(form, data, now=NOW)
+        quick, explained = plan(session, rules), plan(session, rules, explain=True)
         assert len(quick.kept) <= len(explained.kept)
         assert replace(quick, kept=(), unsent=()) == replace(explained, kept=(), unsent=())
         seen += len(quick.removals)
@@ -253,25 +249,6 @@ def test_plan_is_the_same_with_and_without_compact_spans(turns):
 
     assert fast_plan == slow_plan
     assert len(fast_plan.removals) >= len(turns)
-
-
-class CountingList(list):
-    """A list that counts how often it is iterated over."""
-
-    iterations = 0
-
-    def __iter__(self):
-        self.iterations += 1
-        return super().__iter__()
-
-
-def test_duplicate_ids_are_found_in_linear_time():
-    """At most eight iterations over the ids find the duplicates."""
-    ids = Ids()
-    ids._hashes = CountingList([*range(600_000), 7, 599_999])
-
-    assert ids.twice() == {7, 599_999}
-    assert ids._hashes.iterations <= 8
 
 
 def test_summary_of_a_plan_groups_the_digits_of_its_counts():

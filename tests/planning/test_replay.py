@@ -9,7 +9,7 @@ from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Prompted, Replay, Value, bill, history, unpruned
-from building.format_reading import open_lines
+from building.format_reading import Reading
 from building.world import Conversation
 
 
@@ -137,9 +137,9 @@ def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
         talk.assistant()
         for _ in range(between):
             talk.user()
-    with open_lines(talk.bytes()) as lines:
-        all_rules = Rules(rules, keep_recent=20, superseded=True)
-        events = history(lines, form, form.survey(lines, 3), Records(), all_rules)
+    session = Reading(form, talk.bytes())
+    all_rules = Rules(rules, keep_recent=20, superseded=True)
+    events = history(session.transcript, Records(), all_rules, session.parsed)
 
     assert next(event.keep for event in events if isinstance(event, Value)) == keep
 

@@ -1,17 +1,15 @@
 """Signed thinking: models that bind signatures, edits that break them, and removals."""
 
-import tracemalloc
-
 import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import HOLLOW
-from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.planning.signatures import (
     BROKEN,
     DOUBTFUL,
     STALE,
+    SentChange,
     Signature,
     Signatures,
     SignatureVerdict,
@@ -19,6 +17,7 @@ from brainsurgeon.planning.signatures import (
     judge,
 )
 
+PATH = ("v",)
 DEFER = Rules((), signed_thinking="defer")
 
 
@@ -84,78 +83,57 @@ def test_signature_of_the_new_form_is_bound(models, globs, bound):
     assert is_bound(models, globs, by_form=True) is bound
 
 
-def edit(start, **fields):
-    return Removal(
-        f"e{start}", "x", ("v",), "tool_result", None, 50, block=False, anchor=None, rest=None,
-        tokens=0, start=start, end=start + 50, new=b'"x"', forced=False, reason="old", **fields,
-    )  # fmt: skip
-
-
 def signature(start, *, live=True, stays=None):
-    removal = Removal(
-        f"e{start}", "", ("v",), "thinking", None, 80, block=True, anchor=None, rest=None, tokens=0,
-        start=start, end=start + 90, new=b"{}", forced=False, reason=BROKEN, how="empty",
-    )  # fmt: skip
-    return Signature(removal, live, stays)
+    return Signature((start, PATH), f"e{start}", 80, live, stays)
 
 
-def judged(standing, edits, *, dead=(), unsent=(), left=(), defer=False, **how):
-    """Judge edits, given those in dead entries, unsent ones, and the places of placeholders."""
-    sent = {
-        edit.start: (edit.start not in dead, edit.start)
-        for edit in edits if edit.start not in unsent
-    }  # fmt: skip
+def change(start, *, live=True, removes=True):
+    return SentChange((start, PATH), live, removes)
+
+
+def judged(standing, changes, *, taken=(), left=(), defer=False, **how):
+    """Judge changes, given the places of signed thinking that is edited, and of placeholders."""
     rules = DEFER if defer else Rules(())
     how = {"remembers": False, "pristine": False, **how}
-    return judge(Signatures(list(standing), list(left), sent), edits, rules, **how)
+    return judge(
+        Signatures(list(standing), list(left)), changes, [(start, PATH) for start in taken], rules,
+        **how,
+    )  # fmt: skip
 
 
 def removed(verdict):
-    return [removal.start for removal in verdict.leave]
-
-
-def test_edits_of_a_session_without_signatures_take_no_memory():
-    """Without signatures, the edits are not even listed: a session may have many thousand."""
-    edits = [edit(100 * number) for number in range(1000)]
-    found = Signatures(sent={one.start: (True, one.start) for one in edits}, unfit=["a", "a"])
-    tracemalloc.start()
-    verdict = judge(found, edits, Rules(()), remembers=False, pristine=False)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-
-    assert verdict == SignatureVerdict(unfit=("a",))
-    assert peak < 10 * len(edits)
+    return [leaving.signature.place[0] for leaving in verdict.leave]
 
 
 def test_thinking_that_is_extracted_is_not_removed_again():
     """Thinking that is extracted anyway is not removed, and breaks the signatures after it."""
     standing = [signature(100), signature(300)]
 
-    assert removed(judged(standing, [standing[0].removal])) == [300]
+    assert removed(judged(standing, [change(100)], taken=[100])) == [300]
 
 
 def test_unsent_thinking_that_is_extracted_is_not_removed_again():
     """Unsent thinking that is extracted anyway is not removed, although an edit precedes it."""
     standing = [signature(300, live=False)]
 
-    assert removed(judged(standing, [edit(200), standing[0].removal], unsent=[300])) == []
+    assert removed(judged(standing, [change(200)], taken=[300])) == []
 
 
 def test_edits_of_dead_entries_break_only_dead_signatures():
     """An edit of a dead entry breaks no live signature: no request contains both."""
     standing = [signature(300, live=False), signature(400)]
 
-    assert removed(judged(standing, [edit(200)], dead=[200])) == [300]
-    assert removed(judged(standing, [edit(200)])) == [300, 400]
+    assert removed(judged(standing, [change(200, live=False)])) == [300]
+    assert removed(judged(standing, [change(200)])) == [300, 400]
 
 
 def test_signed_thinking_defer_blocks_edits_that_break_signatures():
     """With `signed_thinking = "defer"`, only edits that break a live signature are blocked."""
-    blocked = judged([signature(300)], [edit(200)], defer=True).blocked
+    blocked = judged([signature(300)], [change(200)], defer=True).blocked
 
     assert blocked == 'signatures: the thinking of e300 would break: signed_thinking = "defer"'
-    assert judged([signature(300)], [edit(400)], defer=True) == SignatureVerdict()
-    assert judged([signature(300, live=False)], [edit(200)], defer=True).blocked is None
+    assert judged([signature(300)], [change(400)], defer=True) == SignatureVerdict()
+    assert judged([signature(300, live=False)], [change(200)], defer=True).blocked is None
 
 
 def test_signatures_after_placeholders_of_a_remembering_agent():
@@ -167,9 +145,9 @@ def test_signatures_after_placeholders_of_a_remembering_agent():
         signature(700),
     ]
 
-    verdict = judged(standing, [edit(600)], left=[200], remembers=True)
+    verdict = judged(standing, [change(600)], left=[200], remembers=True)
 
-    assert [(removal.start, removal.forced, removal.reason) for removal in verdict.leave] == [
+    assert [(one.signature.place[0], one.forced, one.reason) for one in verdict.leave] == [
         (700, False, BROKEN), (300, True, DOUBTFUL), (500, True, DOUBTFUL),
     ]  # fmt: skip
     assert judged(standing, [], left=[200]) == SignatureVerdict()
@@ -186,7 +164,7 @@ def test_no_signature_leaves_from_between_others():
 
     standing = [signature(100), replace(signature(300), unsound=HOLLOW), signature(500)]
     verdict = judge(
-        Signatures(standing), [], Rules((), drop_signatures="broken"), remembers=False,
+        Signatures(standing), [], [], Rules((), drop_signatures="broken"), remembers=False,
         pristine=False,
     )  # fmt: skip
     assert removed(verdict) == [300, 500]
@@ -208,10 +186,10 @@ def test_drop_signatures_removes_stale_and_hollow_signatures(drop_signatures, re
         signature(6000, stays="it is pinned"),
     ]  # fmt: skip
     verdict = judge(
-        Signatures(standing, left=[1000]), [], Rules((), drop_signatures=drop_signatures),
+        Signatures(standing, left=[1000]), [], [], Rules((), drop_signatures=drop_signatures),
         remembers=False, pristine=False,
     )  # fmt: skip
 
-    assert {removal.start: removal.reason for removal in verdict.leave} == reasons
+    assert {one.signature.place[0]: one.reason for one in verdict.leave} == reasons
     assert verdict.unfit == unfit
-    assert all(removal.forced for removal in verdict.leave)
+    assert all(one.forced for one in verdict.leave)

@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.planning.superseded import superseded
 from building.claude import ClaudeConversation
-from building.format_reading import open_lines
+from building.format_reading import Reading
 from building.world import Conversation
 
 READ, WRITE = ("read", {"path": "/w/a"}), ("write", {"path": "/w/a", "content": "new"})
@@ -16,9 +16,7 @@ LS, PWD = ("exec", {"command": "ls"}), ("exec", {"command": "pwd"})
 
 def superseding(talk, form="openclaw"):
     """Return the superseding entry of each superseded value."""
-    form = FORMATS[form]
-    with open_lines(talk.bytes()) as lines:
-        return dict(superseded(lines, form, form.survey(lines, 3)))
+    return dict(superseded(Reading(FORMATS[form], talk.bytes()).transcript))
 
 
 def superseding_results(talk, form="openclaw"):

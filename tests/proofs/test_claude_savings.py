@@ -1,16 +1,13 @@
 """The table of savings for sample sessions of Claude Code on its page."""
 
-import os
 import time
 
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.model.entries import parse, placeholder_named
+from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.plans import gain
-from brainsurgeon.model.records import Records
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.sessions.reading import FileLines
+from building.format_reading import snapshot
 from building.world import SAMPLES, TOP
 
 FORM = FORMATS["claude-code"]
@@ -21,23 +18,16 @@ LIVE = "seven written by 2.1.330"
 
 def measured(path):
     """Return a session's size, its sizes without live and without all values, and chars sent."""
-    size = path.stat().st_size
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        lines = FileLines(descriptor, size)
-        rules = Settings(state_dir="/nowhere").decision_rules()
-        look = FORM.survey(lines, rules.kept_messages)
-        dead, sent = set(), 0
-        for line in lines:
-            entry = parse(line.raw) if line.raw else None
-            for part in FORM.parts(entry, look, line.offset) if entry else ():
-                if part.dead or look.dead(line.offset):
-                    dead.add((FORM.identity(entry, line.raw, line.number), part.path))
-                else:
-                    sent += part.chars
-        result = plan(Snapshot(lines, FORM, look, Records(), time.time()), rules)
-    finally:
-        os.close(descriptor)
+    data, rules = path.read_bytes(), Settings(state_dir="/nowhere").decision_rules()
+    size, session = len(data), snapshot(FORM, data, now=time.time())
+    dead, sent = set(), 0
+    for index, entry in enumerate(session.transcript.entries):
+        for part in session.transcript.values(index):
+            if part.dead or index in session.transcript.chain.dead:
+                dead.add((entry.ident, part.path))
+            else:
+                sent += part.chars
+    result = plan(session, rules)
     live = [removal for removal in result.extracted if (removal.entry_id, removal.path) not in dead]
     spared = sum(removal.chars - len(placeholder_named(removal.name)) for removal in live)
     return (

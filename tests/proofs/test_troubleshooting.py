@@ -200,7 +200,7 @@ def test_database_of_an_unknown_layout_is_shown_in_status(tmp_path):
 
 
 @row("a placeholder expired")
-def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path):
+def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path, monkeypatch):
     """`show` exits with 5; with a backup as the store it shows the value, and changes nothing."""
     check_advice("a placeholder expired", "`BRAINSURGEON_STATE_DIR=DIRECTORY brainsurgeon show ID`")
     path, ident = write_idle_session(world)
@@ -209,6 +209,7 @@ def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path):
     backup.parent.mkdir()
     shown(cli("store", "backup", backup))
     before, clock = backup.read_bytes(), Clock()
+    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", clock)
     for _ in range(3):
         retention(world.settings(retention_standing="1s"), world.store, clock=clock)
         clock.now += 60

@@ -59,7 +59,7 @@ class Commands(TyperGroup):
             args = [*words.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  click passes it
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         width = max(map(len, self.commands))
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():

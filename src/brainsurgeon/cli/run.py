@@ -147,7 +147,8 @@ def _print_scan(
     if happened or sys.stdout.isatty():  # cron mails everything that is printed
         for line in render.runs.report(report, sessions=texts):
             options.print_text(line)
-    if not report.files_seen and (is_first or happened or sys.stdout.isatty()):
+    looked = not report.stopped and (is_first or happened or sys.stdout.isatty())
+    if looked and not report.files_seen:
         roots = ", ".join(root.path for root in settings.root_directories())
         options.print_text(f"no session was found below {readable(roots)}")
     if retained and (retained.held_back or retained.values_deleted):

@@ -347,11 +347,6 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         return renamed | {name: value for name, value in table.items() if name not in ALIASES}
 
     @property
-    def needs_whole_session(self) -> bool:
-        budget = self.budget.enabled or self.budget.max_messages > 0
-        return self.archive.enabled or budget or self.superseded
-
-    @property
     def has_profiles(self) -> bool:
         return bool(self.use or self.profile)
 

@@ -1,26 +1,46 @@
 """The base class of the formats, and functions that they share."""
 
 import binascii
+import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from json.encoder import encode_basestring
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
-from msgspec import Struct, field
+import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
+from brainsurgeon.formats.chain import Around, Chain
+from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
+    BOM,
     Entry,
     KeyPath,
     Kind,
     Line,
-    Lines,
     Part,
     parse,
     placeholder_in,
     value_at,
 )
-from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.turns import GAVE_UP, ArchiveForm, ModelCall, Sent, ToolCall, TurnStep
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, Survey
+from brainsurgeon.model.transcript import CallFacts, Reasoning, Result, Thoughts
+from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.turns import (
+    GAVE_UP,
+    NOTHING,
+    ArchiveForm,
+    ModelCall,
+    Sent,
+    ToolCall,
+    ToolResult,
+    TurnStep,
+)
 
 _GENERATED = re.compile(r"L[0-9]+-[0-9a-f]{8}")
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -34,21 +54,10 @@ class ResultText(Struct, frozen=True):
     call_id: str | None
 
 
+STILL_WRITTEN = "the last line is still being written"
+LAST_TURN = "signed thinking of the last turn"
 HOLLOW = "a signature without text"
 DAMAGED = "its signature is masked or cut off"
-
-
-class Thoughts(Struct, frozen=True):
-    """The signed or redacted thinking of one message."""
-
-    models: tuple[str, ...]  # names of the model that wrote the message
-    blocks: tuple[tuple[KeyPath, int], ...]  # paths and lengths (characters)
-    instead: bytes  # the JSON that replaces a block
-    only_content: bool = False  # the message contains nothing else: no block is replaced
-    asked_to_drop: bool = False  # the provider was asked to drop blocks with invalid signatures
-    bound: bool = False  # by their form, the signatures cover the request before the thinking
-    # Why the provider refuses a block, by path: HOLLOW or DAMAGED.
-    unsound: Mapping[KeyPath, str] = field(default_factory=dict)
 
 
 def thinking_chars(text: str, *signed: str) -> int:
@@ -59,20 +68,15 @@ def thinking_chars(text: str, *signed: str) -> int:
     return next(filter(None, map(len, (text, *signed))), 1)
 
 
-class Reasoning(Struct, frozen=True):
-    """The reasoning of one message that its provider keeps encrypted."""
-
-    model: str
-    tokens: int
-
-
 class Format(ABC):
     """How an agent writes sessions."""
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
     has_reasoning = False  # whether `reasoning` ever returns any
+    appends_anew = False  # the agent may write an entry again under another id and keep both
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
+    emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
 
     @abstractmethod
     def recognises(self, entries: Sequence[Entry]) -> bool:
@@ -98,13 +102,6 @@ class Format(ABC):
         return _UUID.fullmatch(entry_id) is not None
 
     @abstractmethod
-    def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        """Find the newest messages, the reason why the last turn is open, and the dead entries.
-
-        With `since` and `cursor`, scans read only the end of a file that grew. None is always safe.
-        """
-
-    @abstractmethod
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
 
@@ -112,9 +109,55 @@ class Format(ABC):
     def is_message(self, entry: Entry) -> bool:
         """Check whether the entry counts as a message, such as for `keep_recent`."""
 
+    def entries(self, line: Line, index: int) -> tuple[Record, ...]:
+        """Return what a line says without other lines. Every line has at least one entry."""
+        entry = parse(line.raw) if line.raw else None
+        if entry is not None:
+            return (self.record(entry, line, index),)
+        raw = line.raw or b""
+        if raw.startswith(BOM) and (entry := parse(raw.removeprefix(BOM))) is not None:
+            # Agents read such a line. It is never edited.
+            read = self.record(entry, line, index)
+            return (replace(read, ident=None, values=(), thoughts=None, marks=None),)
+        marks = marks_in(raw, None, (), has_emptied=False)
+        return (Record(index, line.terminated, marks=marks, own=self.own_of_unreadable(line)),)
+
     @abstractmethod
+    def record(self, entry: Entry, line: Line, index: int) -> Record:
+        """Return what a line with one entry says."""
+
+    def attached(self, entry: Entry) -> CallFacts | None:  # noqa: ARG002
+        """Return the read of a file that the agent attached without a call."""
+        return None
+
+    @abstractmethod
+    def own(self, entry: Entry) -> Any:
+        """Return what the chain needs to know of an entry."""
+
+    def own_of_unreadable(self, line: Line) -> Any:  # noqa: ARG002
+        return None
+
+    @abstractmethod
+    def chain(self, entries: Sequence[Record]) -> Chain:
+        """Return what the entries mean together."""
+
+    @abstractmethod
+    def values(self, entry: Entry) -> Iterator[Part]:
+        """Yield the values of the entry, as far as they are known without other entries."""
+
     def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
         """Yield the values of the entry that could be extracted, and those that are locked."""
+        before = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
+        beside = survey.beside.get(str(entry.get("uuid"))) if survey.beside else None
+        return self.resolved(self.values(entry), Around(
+            not survey.before_last_user(offset), before, survey.tools, beside, survey.replaced
+        ))  # fmt: skip
+
+    def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
+        """Complete values by what other entries say."""
+        for value in values:
+            locked = value.signed and around.in_last_turn
+            yield replace(value, locked=LAST_TURN) if locked else value
 
     @abstractmethod
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
@@ -168,6 +211,77 @@ class Format(ABC):
         return None
 
 
+def _with_digest(value: Part, entry: Entry) -> Part:
+    if value.dead or value.kind not in ("tool_result", "system"):
+        return value
+    content = value_at(entry, value.path)
+    text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+    return replace(value, digest=digest(text))
+
+
+def values_sent(values: Iterable[Part], sent: Sent, entry: Entry) -> tuple[Part, ...]:
+    """Return the values of an entry. `sent` is its size in a request."""
+    listed = [_with_digest(value, entry) for value in values]
+    if sent == NOTHING:
+        return tuple([
+            value if value.dead or value.sent == 0 else replace(value, sent=0) for value in listed
+        ])  # fmt: skip
+    return tuple(listed)
+
+
+def result_records(results: Iterable[ToolResult]) -> tuple[Result, ...]:
+    return tuple([
+        Result(result.call_id, result.failed, result.exit_code, result.took_ms)
+        for result in results
+    ])  # fmt: skip
+
+
+def call_records(calls: Iterable[ToolCall]) -> tuple[CallFacts, ...]:
+    return tuple(map(_call, calls))
+
+
+def _call(call: ToolCall) -> CallFacts:
+    literal = _written(call.arguments).encode()
+    return CallFacts(
+        call.call_id, call.tool, _digest_of([call.tool, call.arguments]),
+        hashlib.blake2b(literal, digest_size=8).hexdigest(), digests(call.files),
+        _writes(call.tool), len(dict_or_empty(call.arguments)) == 1,
+    )  # fmt: skip
+
+
+def _written(arguments: Any) -> str:
+    """Return what `json.dumps` does, in less time."""
+    if not isinstance(arguments, dict):
+        return json.dumps(arguments)
+    pairs = [
+        f"{_quoted(key)}: {_quoted(item) if isinstance(item, str) else json.dumps(item)}"
+        for key, item in arguments.items()
+    ]
+    return f"{{{', '.join(pairs)}}}"
+
+
+def _digest_of(value: Any) -> bytes:
+    try:
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # a lone surrogate, or a number of more than 64 bits
+        data = json.dumps(value, sort_keys=True).encode()
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+@lru_cache(1024)
+def _writes(tool: str) -> bool:
+    return WRITES.search(tool) is not None
+
+
+def digests(names: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(map(digest, names))
+
+
+def digest(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 class ParsedLine(Struct, frozen=True):
     offset: int
     raw: bytes
@@ -200,49 +314,97 @@ def is_generated(entry_id: str) -> bool:
     return _GENERATED.fullmatch(entry_id) is not None
 
 
+@lru_cache(4096)
+def below(path: KeyPath, step: str | int) -> KeyPath:
+    """Return a path. Equal paths are one object, as a session has many."""
+    return (*path, step)
+
+
 def strings_in(value: Any, path: KeyPath = (), depth: int = 32) -> list[tuple[KeyPath, str]]:
     if isinstance(value, str):
         return [(path, value)] if value else []
     found: list[tuple[KeyPath, str]] = []
-    if depth and isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            found += strings_in(item, (*path, key), depth - 1)
+    if isinstance(value, dict | list):
+        _collect(value, path, depth, found)
     return found
 
 
+def _collect(
+    value: dict[str, Any] | list[Any], path: KeyPath, depth: int, found: list[tuple[KeyPath, str]]
+) -> None:
+    if not depth:
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(item, str):
+            if item:
+                found.append((below(path, key), item))
+        elif item and isinstance(item, dict | list):
+            _collect(item, below(path, key), depth - 1, found)
+
+
 def leaves(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, locked: str | None = None,
-    dead: bool = False,
+    value: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None, *,
+    locked: str | None = None, dead: bool = False,
 ) -> Iterator[Part]:  # fmt: skip
     for at, text in strings_in(value, path):
-        yield Part(at, kind, len(text), tool, locked=locked, dead=dead)
+        yield leaf(text, at, kind, tool, call, locked, dead)
 
 
-def content_parts(content: Any, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+def leaf(
+    text: str, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None,
+    locked: str | None = None, dead: bool = False, before_compaction: bool | None = None,
+    sent: int | None = None,
+) -> Part:  # fmt: skip
+    chars = len(text)
+    if kind == "tool_call":  # sent as JSON
+        escaped = len(encode_basestring(text)) - 2
+        sent = escaped if escaped != chars else None
+    return Part(
+        path, kind, chars, tool, False, locked, dead, None, call, False, before_compaction, sent
+    )
+
+
+_PICTURES = ("image", "document")
+
+
+def content_parts(
+    content: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
+) -> Iterator[Part]:
     if isinstance(content, str):
-        yield from leaves(content, path, kind, tool)
+        yield from leaves(content, path, kind, tool, call)
     for index, block in blocks_in(content):
-        yield from block_parts(block, (*path, index), kind, tool)
+        declared = block.get("type")
+        if declared == "text":  # usual
+            text = block.get("text")
+            if text and isinstance(text, str):
+                at = below(below(path, index), "text")
+                yield Part(at, kind, len(text), tool, call=call)
+        elif declared in _PICTURES:
+            yield from block_parts(block, below(path, index), kind, tool, call)
 
 
-def block_parts(block: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+def block_parts(
+    block: Entry, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
+) -> Iterator[Part]:
     """Yield a text, or a whole image or document: providers refuse a placeholder in its data."""
     if block.get("type") == "text":
         if text := str_or_none(block.get("text")):
-            yield Part((*path, "text"), kind, len(text), tool)
-    elif block.get("type") in ("image", "document"):
+            yield Part(below(path, "text"), kind, len(text), tool, call=call)
+    elif block.get("type") in _PICTURES:
         data = block.get("data")
         if not isinstance(data, str):
             data = dict_or_empty(block.get("source")).get("data")
         if isinstance(data, str) and data:
-            yield Part(path, kind, len(data), tool, block=True)
+            yield Part(path, kind, len(data), tool, block=True, call=call)
+
+
+_REFERENCES = (
+    "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
+)  # fmt: skip
 
 
 def references(entry: Entry) -> tuple[str, ...]:
-    keys = (
-        "targetId", "appendParentId", "firstKeptEntryId", "fromId", "logicalParentUuid", "leafUuid",
-    )  # fmt: skip
-    return tuple(name for key in keys if isinstance(name := entry.get(key), str))
+    return tuple([entry[key] for key in _REFERENCES if isinstance(entry.get(key), str)])
 
 
 def first_line(texts: Iterable[object]) -> str:
@@ -273,7 +435,7 @@ def dict_or_empty(value: object) -> Entry:
 
 
 def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
-    for index, block in enumerate(content if isinstance(content, list) else []):
+    for index, block in enumerate(content) if isinstance(content, list) else ():
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
 
@@ -322,8 +484,10 @@ def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator
             yield ResultText(part.path, text, str_or_none(call_id))
 
 
-def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolCall]:
-    for index, block in blocks_in(content, kind):
+def calls_in(
+    blocks: Iterable[tuple[int, Entry]], path: KeyPath, key: str
+) -> Iterator[ToolCall]:  # fmt: skip
+    for index, block in blocks:
         yield ToolCall(
             str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
             (*path, index, key), block.get(key), signed=bool(block.get("thoughtSignature")),
@@ -331,10 +495,11 @@ def calls_in(content: Any, path: KeyPath, kind: str, key: str) -> Iterator[ToolC
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
+    """Return the texts that are more than white space, with the indexes of their blocks."""
     texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
         (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
     ]  # fmt: skip
-    return [(index, text) for index, text in texts if text.strip()]
+    return [(index, text) for index, text in texts if text and not text.isspace()]
 
 
 def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:

@@ -6,9 +6,12 @@ except the records of API requests: Claude Code reads only their hash. Sources: 
 2.1.330.
 """
 
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
 
@@ -18,20 +21,26 @@ from msgspec.structs import replace
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     DAMAGED,
+    LAST_TURN,
+    STILL_WRITTEN,
     Format,
     ResultText,
-    Thoughts,
+    below,
     blocks_in,
+    call_records,
     calls_in,
     content_parts,
     covers_request,
     dict_or_empty,
+    digests,
     first_line,
     is_damaged,
+    leaf,
     leaves,
     number_in,
     references,
     reply_step,
+    result_records,
     results_in,
     str_or_empty,
     str_or_none,
@@ -39,18 +48,42 @@ from brainsurgeon.formats.base import (
     texts_in,
     thinking_chars,
     usable_id,
+    values_sent,
 )
-from brainsurgeon.model.entries import BOM, Entry, KeyPath, Kind, Lines, Part, parse, placeholder_in
+from brainsurgeon.formats.chain import Around, Chain
+from brainsurgeon.formats.marks import marks_in
+from brainsurgeon.model.entries import (
+    OLD,
+    PREFIX,
+    Entry,
+    KeyPath,
+    Kind,
+    Line,
+    Lines,
+    Part,
+    parse,
+    placeholder_in,
+)
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import ModelCall, Sent, ToolCall, ToolResult, TurnStep
+from brainsurgeon.model.transcript import CallFacts, Thoughts
+from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.turns import (
+    NOTHING,
+    ModelCall,
+    Sent,
+    ToolCall,
+    ToolResult,
+    TurnStep,
+    files_in,
+)
 
 CHAINED = ("user", "assistant", "attachment", "system", "progress")
 BOUNDARY = "compact_boundary"
 
 
-class Node(Struct, frozen=True):
-    offset: int
+class TreeLine(Struct, frozen=True, gc=False):
+    offset: int  # or an index
     uuid: str
     kind: str  # the type, or BOUNDARY
     parent: str | None
@@ -62,26 +95,61 @@ class Node(Struct, frozen=True):
     time: float | None  # seconds since 1970
 
 
-def _node(entry: Entry, offset: int) -> Node | None:
-    uuid = entry_id(entry)
+class ClaudeLine(Struct, frozen=True, gc=False):
+    """A line, with what most questions about it look at."""
+
+    entry: Entry
+    kind: Any  # its type
+    ident: str | None
+    message: Entry
+    content: Any
+    blocks: list[tuple[int, Entry]]
+    thinking: list[tuple[int, Entry]]
+    uses: list[tuple[int, Entry]]
+    results: list[tuple[int, Entry]]
+
+
+def _view(entry: Entry) -> ClaudeLine:
+    message = entry.get("message")
+    if not isinstance(message, dict):
+        message = {}
+    content, kind = message.get("content"), entry.get("type")
+    blocks: list[tuple[int, Entry]] = []
+    thinking: list[tuple[int, Entry]] = []
+    uses: list[tuple[int, Entry]] = []
+    results: list[tuple[int, Entry]] = []
+    for item in blocks_in(content):
+        declared = item[1].get("type")
+        blocks.append(item)
+        if declared == "tool_use":
+            uses.append(item)
+        elif declared == "tool_result":
+            results.append(item)
+        elif declared in ("thinking", "redacted_thinking"):
+            thinking.append(item)
+    return ClaudeLine(
+        entry, kind, entry_id(entry), message, content, blocks, thinking, uses, results
+    )
+
+
+def _node(view: ClaudeLine, offset: int, time: float | None) -> TreeLine | None:
+    uuid = view.ident
     if uuid is None:
         return None
-    kind = entry["type"]
-    return Node(
+    entry, kind = view.entry, view.kind
+    return TreeLine(
         offset, uuid, BOUNDARY if entry.get("subtype") == BOUNDARY else kind,
         str_or_none(entry.get("parentUuid")),
-        str_or_empty(message_of(entry).get("id")) or uuid if kind == "assistant" else None,
-        _ids_in(blocks_of(entry, "tool_use"), "id") if kind == "assistant" else (),
-        _ids_in(blocks_of(entry, "tool_result"), "tool_use_id") if kind == "user" else (),
-        entry.get("isSidechain") is True,
-        is_message(entry),
-        parse_time(entry.get("timestamp")),
+        str_or_empty(view.message.get("id")) or uuid if kind == "assistant" else None,
+        _ids_in(view.uses, "id") if kind == "assistant" else (),
+        _ids_in(view.results, "tool_use_id") if kind == "user" else (),
+        entry.get("isSidechain") is True, is_message(entry), time,
     )  # fmt: skip
 
 
 def entry_id(entry: Entry) -> str | None:
     uuid = entry.get("uuid")
-    return usable_id(uuid) if entry.get("type") in CHAINED and isinstance(uuid, str) else None
+    return usable_id(uuid) if isinstance(uuid, str) and entry.get("type") in CHAINED else None
 
 
 def message_of(entry: Entry) -> Entry:
@@ -93,14 +161,14 @@ def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
 
 
 def is_message(entry: Entry) -> bool:
-    return entry.get("type") in ("user", "assistant") and not (
-        entry.get("isMeta") is True or entry.get("isVisibleInTranscriptOnly") is True
-    )
+    if entry.get("type") not in ("user", "assistant"):
+        return False
+    return entry.get("isMeta") is not True and entry.get("isVisibleInTranscriptOnly") is not True
 
 
 def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
-    ids = (block.get(key) for _, block in blocks)
-    return tuple(ident for ident in ids if isinstance(ident, str))
+    ids = [block.get(key) for _, block in blocks]
+    return tuple([ident for ident in ids if isinstance(ident, str)])
 
 
 # The next request contains the chain: the newest line, its parent, and so on. Claude Code follows
@@ -121,24 +189,26 @@ _NEAR = 5.0  # seconds between a line and the one that replaces its parent (2.1.
 _MOST_NEAR = 1000  # lines to try: a file may have 100,000 lines with one time
 
 
-class Chain:
-    def __init__(self, lines: list[Node], leaf: str | None, metadata: Entry) -> None:
+class Tree:
+    def __init__(self, lines: list[TreeLine], leaf: str | None, metadata: Entry) -> None:
         self._lines = lines
         self.in_subagent_file = all(node.is_subagent for node in lines)
         nodes = [node for node in lines if node.is_subagent == self.in_subagent_file]
-        self._nodes = nodes
+        self.nodes = nodes
         self._places = {node.uuid: index for index, node in enumerate(nodes)}
         self._times = sorted(
             (node.time, -index) for index, node in enumerate(nodes)
             if node.time is not None and node.kind != "progress"
         )  # fmt: skip
         live: set[int] = set()
+        self.mended: list[int] = []  # lines on the chain whose parents are missing
+        self.is_circular = False
         # The newest line and the leaf differ after the user went back in the conversation, or if
         # two processes wrote. The ancestors of both count as live.
-        self._climb(len(nodes) - 1, live)
-        self._climb(self._places.get(leaf or "", -1), live)
+        self.newest = self._climb(len(nodes) - 1, live)
+        self.other = self._climb(self._places.get(leaf or "", -1), live)
         boundaries = [nodes[at].offset for at in live if nodes[at].kind == BOUNDARY]
-        self._boundary = max(boundaries, default=-1)
+        self.boundary = max(boundaries, default=-1)
         if boundaries:
             preserved = dict_or_empty(metadata.get("preservedMessages"))
             for uuids in (preserved.get("uuids"), preserved.get("allUuids")):
@@ -148,25 +218,32 @@ class Chain:
         live |= self._parallel(live)
         self._live = sorted(live)
 
-    def _climb(self, at: int, live: set[int]) -> None:
-        walked, begins = set[int](), [at]
+    def _climb(self, at: int, live: set[int]) -> dict[int, None]:
+        """Add an entry and its ancestors. Return those that were not live before, in this order."""
+        walked, begins = dict[int, None](), [at]
         while begins:
             at = begins.pop()
             while at >= 0 and at not in live:
                 live.add(at)
-                walked.add(at)
-                parent = self._nodes[at].parent
+                walked[at] = None
+                parent = self.nodes[at].parent
                 if parent is None:
                     break
                 above = self._places.get(parent, -1)
                 if above < 0:
                     earlier = (near for near in reversed(range(at)) if near not in live)
                     begins.append(next(earlier, -1))
-                at = self._before(at, walked) if above < 0 or above in walked else above
+                if above < 0 or above in walked:
+                    self.mended.append(at)
+                    self.is_circular = self.is_circular or above >= 0
+                    at = self._before(at, walked)
+                else:
+                    at = above
+        return walked
 
-    def _before(self, at: int, walked: set[int]) -> int:
+    def _before(self, at: int, walked: Container[int]) -> int:
         """Return the line, not walked yet, with the closest earlier time, or -1."""
-        time = self._nodes[at].time
+        time = self.nodes[at].time
         if time is None:
             return -1
         newest = bisect_right(self._times, (time, 0))
@@ -184,13 +261,13 @@ class Chain:
         walked: set[int] = set()
         while at is not None and at not in walked:
             walked.add(at)
-            if self._nodes[at].uuid == head:
+            if self.nodes[at].uuid == head:
                 return walked
-            at = self._places.get(self._nodes[at].parent or "")
+            at = self._places.get(self.nodes[at].parent or "")
         return set()
 
     def _parallel(self, live: set[int]) -> set[int]:
-        nodes = self._nodes
+        nodes = self.nodes
         messages = {nodes[index].message for index in live} - {None}
         lines = {index for index, node in enumerate(nodes) if node.message in messages}
         uuids = {nodes[index].uuid for index in lines}
@@ -198,13 +275,16 @@ class Chain:
             index for index, node in enumerate(nodes) if node.results and node.parent in uuids
         }
 
+    def live(self) -> Iterator[TreeLine]:
+        return (self.nodes[index] for index in self._live)
+
     def dead(self) -> dict[int, str]:
-        live = {self._nodes[index].offset for index in self._live}
+        live = {self.nodes[index].offset for index in self._live}
         return {
-            node.offset: BEFORE_COMPACTION if node.offset < self._boundary else OFF_BRANCH
+            node.offset: BEFORE_COMPACTION if node.offset < self.boundary else OFF_BRANCH
             for node in self._lines
             # Lines of progress may belong to the live branch although they are not on it.
-            if node.offset not in live and (node.offset < self._boundary or node.kind != "progress")
+            if node.offset not in live and (node.offset < self.boundary or node.kind != "progress")
         }
 
     def positions(self, kept_messages: int) -> dict[int, int]:
@@ -218,7 +298,7 @@ class Chain:
         answered: dict[str, int] = {}
         messages = 0
         for index in reversed(self._live):
-            node = self._nodes[index]
+            node = self.nodes[index]
             at = messages if node.is_message else max(messages - 1, 0)
             if node.is_message and node.message is not None:
                 at = spoken.setdefault(node.message, at)
@@ -233,12 +313,12 @@ class Chain:
 
     def first_results(self, number: int) -> list[str]:
         """Return the ids of the calls whose results come first after the last compaction."""
-        live = (self._nodes[index] for index in self._live)
-        results = (node.results for node in live if node.offset > self._boundary)
+        live = (self.nodes[index] for index in self._live)
+        results = (node.results for node in live if node.offset > self.boundary)
         return list(islice(chain.from_iterable(results), number))
 
     def last_prompt(self) -> int | None:
-        for node in (self._nodes[index] for index in reversed(self._live)):
+        for node in (self.nodes[index] for index in reversed(self._live)):
             if node.is_message and node.message is None and not node.results:
                 return node.offset
         return None
@@ -259,12 +339,16 @@ _NOTES = ("<local-command-caveat>", "<system-reminder>")
 
 
 def is_prompt(entry: Entry) -> bool:
+    return _is_prompt(_view(entry))
+
+
+def _is_prompt(view: ClaudeLine) -> bool:
     marks = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
-    if any(entry.get(key) is True for key in marks):
+    if any(view.entry.get(key) is True for key in marks):
         return False
-    text = _first_text(entry)
-    pictures = any(block.get("type") != "text" for _, block in blocks_of(entry))
-    return bool(text.strip() or pictures) and not text.startswith((*_TURN_ENDS, *_NOTES))
+    text = _first_text(view)
+    pictures = any(block.get("type") != "text" for _, block in view.blocks)
+    return bool(text or pictures) and not text.startswith((*_TURN_ENDS, *_NOTES))
 
 
 def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
@@ -274,22 +358,23 @@ def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, flo
             if not line.terminated:
                 return "the last line is still being written", 0.0
         elif entry_id(entry) is not None and (entry.get("isSidechain") is True) == in_subagent_file:
-            if entry["type"] == "assistant":
-                return _after_reply(entry)
-            left = _left_open(entry)
+            view = _view(entry)
+            if view.kind == "assistant":
+                return _after_reply(view)
+            left = _left_open(view)
             if left is not None:
                 return f"the last turn is open: {left}" if left else None, 0.0
     return None, 0.0
 
 
-def _after_reply(entry: Entry) -> tuple[str | None, float]:
-    kinds = {block["type"] for _, block in blocks_of(entry) if isinstance(block.get("type"), str)}
-    stop = message_of(entry).get("stop_reason")
-    if "tool_use" in kinds:
+def _after_reply(view: ClaudeLine) -> tuple[str | None, float]:
+    stop = view.message.get("stop_reason")
+    if view.uses:
         return "the last turn is open: a tool call", 0.0
-    if entry.get("isApiErrorMessage") is True:
+    if view.entry.get("isApiErrorMessage") is True:
         return None, 0.0
-    if kinds and kinds <= {"thinking", "redacted_thinking"}:
+    typed = [block for _, block in view.blocks if isinstance(block.get("type"), str)]
+    if typed and len(typed) == len(view.thinking):
         return "the last turn is open: the assistant is thinking", 0.0
     if stop is None:
         return None, UNMARKED_QUIET
@@ -298,57 +383,335 @@ def _after_reply(entry: Entry) -> tuple[str | None, float]:
     return "the last turn is open: the assistant has not stopped", 0.0
 
 
-def _left_open(entry: Entry) -> str | None:
+def _left_open(view: ClaudeLine) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
-    if entry["type"] == "user":
-        text = _first_text(entry)
-        if any(blocks_of(entry, "tool_result")):
+    if view.kind == "user":
+        if view.results:
             return "a tool result"
+        text = _first_text(view)
         if text.startswith(_TURN_ENDS):
             return ""
         return None if text.startswith(_NOTES) else "a user message"
-    subtype = entry.get("subtype") if entry["type"] == "system" else None
+    subtype = view.entry.get("subtype") if view.kind == "system" else None
     if subtype in ("turn_duration", "stop_hook_summary"):
         return ""
     return "a compaction" if subtype == BOUNDARY else None
 
 
-def _waiting(entry: Entry, before: int) -> int:
-    is_change = entry.get("type") == "queue-operation"
+def _waiting(change: str | None, before: int) -> int:
     changes = {"enqueue": 1, "dequeue": -1, "remove": -1, "popAll": -before}
-    return max(0, before + changes.get(str(entry.get("operation")), 0)) if is_change else before
+    return max(0, before + changes.get(change or "", 0))
 
 
-def _cleared(entry: Entry) -> int:
+def _cleared(message: Entry) -> int:
     """Return how many results the provider cleared from this answer's prompt, oldest first.
 
     Claude Code asks for it after a pause. (provider's page "Context editing")
     """
-    edits = dict_or_empty(message_of(entry).get("context_management")).get("applied_edits")
-    return sum(
-        weight.counts(edit, "cleared_tool_uses")
-        for edit in map(dict_or_empty, edits if isinstance(edits, list) else ())
-    )
+    edits = dict_or_empty(message.get("context_management")).get("applied_edits")
+    return sum(weight.counts(edit, "cleared_tool_uses") for _, edit in blocks_in(edits))
 
 
-def _first_text(entry: Entry) -> str:
-    return next((text for _, text in texts_in(message_of(entry).get("content"))), "")
+def _first_text(view: ClaudeLine) -> str:
+    """Return the first text that is more than white space."""
+    return next((text for _, text in texts_in(view.content)), "")
 
 
-class ClaudeSurvey(Survey, frozen=True):
-    tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
-    # Ids of calls by the ids of lines that hold the pictures and documents of their results.
-    beside: Mapping[str, str] = field(default_factory=dict)
-    # Ids of calls whose results the agent or its provider replaces with a short text.
-    replaced: frozenset[str] = frozenset()
+_NONE: Entry = {}  # a single empty object for all entries
 
 
-NOTHING_SEEN = ClaudeSurvey(0, {}, None)
+class ChainFacts(Struct, frozen=True, gc=False):
+    """What the chain needs to know of an entry."""
+
+    node: TreeLine | None = None
+    tools: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    metadata: Entry = field(default_factory=lambda: _NONE)  # of a compaction
+    cleared: int = 0
+    is_meta: bool = False
+    is_subagent: bool = False
+    replaced: tuple[str, ...] = ()
+    leaf: str | None = None
+    queued: str | None = None  # a change of the queue of prompts
+    # Why it leaves the turn open ("": it does not; None: it does not show), and for how long.
+    left: tuple[str | None, float] = (None, 0.0)
 
 
-def _tools(entry: Entry) -> dict[str, str]:
-    blocks = blocks_of(entry, "tool_use") if entry["type"] == "assistant" else ()
-    named = ((block.get("id"), block.get("name")) for _, block in blocks)
+def _facts(view: ClaudeLine, time: float | None) -> ChainFacts:
+    entry, kind, node = view.entry, view.kind, _node(view, 0, time)
+    if node is None:
+        leaf = str_or_none(entry.get("leafUuid")) if kind == "last-prompt" else None
+        queued = str(entry.get("operation")) if kind == "queue-operation" else None
+        listed = entry.get("replacements") if kind == "content-replacement" else None
+        replaced = _ids_in(blocks_in(listed), "toolUseId")
+        if leaf is None and queued is None and not replaced:
+            return _NO_FACTS
+        return ChainFacts(leaf=leaf, queued=queued, replaced=replaced)
+    left: tuple[str | None, float]
+    if kind == "assistant":
+        why, quiet = _after_reply(view)
+        left = why or "", quiet
+    else:
+        why = _left_open(view)
+        left = f"the last turn is open: {why}" if why else why, 0.0
+    return ChainFacts(
+        node, _tools(view) or _NONE,
+        dict_or_empty(entry.get("compactMetadata")) if node.kind == BOUNDARY else _NONE,
+        _cleared(view.message) if node.message is not None else 0, entry.get("isMeta") is True,
+        node.is_subagent, left=left,
+    )  # fmt: skip
+
+
+_NO_FACTS = ChainFacts()
+
+
+class ClaudeChain(Chain):
+    def __init__(self, entries: Sequence[Record]) -> None:
+        super().__init__()
+        self._leaf: str | None = None
+        self._metadata: Entry = {}
+        self._waiting = 0  # prompts in the queue
+        self._answers: dict[str, str] = {}  # ids of calls by the ids of the entries that answer
+        self._named: set[str] = set()  # calls whose results the agent itself replaced
+        self._cleared: tuple[str | None, int] = (None, 0)  # by the newest answer's id
+        self._results: list[str] = []  # live, after the last compaction
+        # Reply by reply, the newest line; for lines of calls, those of the results.
+        self._newest: dict[str, int] = {}
+        self._answered: dict[int, int] = {}
+        self._unanswered: dict[str, list[int]] = {}
+        self.tools: dict[str, str] = {}
+        self.beside: dict[str, str] = {}
+        nodes: list[TreeLine] = []
+        for index, entry in enumerate(entries):
+            if entry.own is not None:
+                self._note(entry.own)
+                if entry.own.node is not None:
+                    nodes.append(replace(entry.own.node, offset=index))
+        tree = Tree(nodes, self._leaf, self._metadata)
+        self._line = _NewestLine(tree, self._metadata)
+        self._in_subagent_file = tree.in_subagent_file
+        self.dead = tree.dead()
+        live = {node.offset: node for node in tree.live()}
+        for index, entry in enumerate(entries):
+            self._place(index, entry, live.get(index))
+        self._left = self._open(entries)
+        self._sum_up()
+
+    def _note(self, facts: ChainFacts) -> None:
+        """Take in what an entry says whether or not it is live."""
+        node, cleared = facts.node, self._cleared
+        if node is None:
+            self._leaf = facts.leaf or self._leaf
+            self._named.update(facts.replaced)
+            self._waiting = _waiting(facts.queued, self._waiting)
+            return
+        if node.kind == BOUNDARY:
+            self._metadata = facts.metadata
+        if node.message is not None:
+            self.tools |= facts.tools
+            same = node.message == cleared[0]
+            number = max(facts.cleared, cleared[1]) if same else facts.cleared
+            self._cleared = node.message, number
+        if node.results:
+            self._answers[node.uuid] = node.results[-1]
+        elif facts.is_meta and node.parent in self._answers:
+            # Up to 2.1.220, Read writes a PDF, or the pictures of its pages, into a line of
+            # their own behind the result.
+            call = self._answers[node.parent]
+            self.beside[node.uuid] = self._answers[node.uuid] = call
+
+    def _place(self, index: int, entry: Record, node: TreeLine | None) -> None:
+        """Count the next entry. `node` is None if it is not live.
+
+        An API message counts once, at its newest line. A call has the position of its result.
+        """
+        if node is None:
+            self.count(index, entry, live=False)
+        elif node.message is not None:
+            if node.is_message:
+                for at in range(self._newest.get(node.message, index), index):
+                    self.counts[at] -= 1
+                self._newest[node.message] = index
+            self.count(index, entry, live=True)
+            for call in node.calls:
+                self._unanswered.setdefault(call, []).append(index)
+        else:
+            self.count(index, entry, live=node.kind != "progress")
+            for call in node.results:
+                self._answered.update(dict.fromkeys(self._unanswered.pop(call, ()), index))
+            if index > self._line.boundary:
+                self._results += node.results
+            if node.is_message and not node.results:
+                self.last_user = index
+
+    def position(self, index: int, entry: Record) -> int:
+        at, counted = index, entry.is_message
+        if index in self.off:
+            return OLD
+        if index in self._answered:
+            at = self._answered[index]
+            counted = self.counts[at] > self.counts[at - 1]
+        elif counted:
+            at = self._newest.get(entry.own.node.message, index)
+        after = self.counts[-1] - self.counts[at]
+        return after if counted else max(after - 1, 0)
+
+    def _open(self, entries: Sequence[Record]) -> tuple[str | None, float]:
+        for entry in reversed(entries):
+            left = self._left_by(entry)
+            if left is not None:
+                return left
+        return None, 0.0
+
+    def _left_by(self, entry: Record) -> tuple[str | None, float] | None:
+        facts = entry.own
+        if facts is None:
+            return None if entry.terminated else (STILL_WRITTEN, 0.0)
+        if facts.node is None or facts.is_subagent != self._in_subagent_file:
+            return None
+        left, quiet = facts.left
+        return None if left is None else (left or None, quiet)
+
+    def _sum_up(self) -> None:
+        self.open_turn, self.quiet = self._left
+        if self._waiting and not self.open_turn:
+            self.open_turn = "a prompt waits in the queue"
+        if self._named or self._cleared[1]:
+            self.replaced = frozenset({*self._named, *islice(self._results, self._cleared[1])})
+        else:
+            self.replaced = frozenset()
+
+    def extended(self, entries: Sequence[Record]) -> bool:
+        for index in range(len(self.counts), len(entries)):
+            entry, leaf = entries[index], self._leaf
+            facts, node = entry.own, None
+            if facts is not None:
+                self._note(facts)
+                if self._leaf != leaf and not self._line.leads_to(self._leaf, entries, self.dead):
+                    return False
+                node = facts.node
+            if node is not None and node.is_subagent != self._in_subagent_file:
+                if self._in_subagent_file or node.kind == BOUNDARY:
+                    return False
+                if node.kind != "progress":
+                    self.dead[index] = OFF_BRANCH
+                node = None
+            if node is not None and not self._line.continues(index, node, entries, self.dead):
+                return False
+            self._place(index, entry, node)
+            self._left = self._left_by(entry) or self._left
+        self._sum_up()
+        return True
+
+
+_LONGEST_WAY = 200  # lines between a new line and the newest line's ancestors
+
+
+class _NewestLine:
+    """The newest line of a chain and its ancestors, to which later lines are added.
+
+    A line is added if no other line is then dead or live that was not before. Usually it continues
+    the newest line. If an API message calls several tools, it may begin at another line of that
+    message: the lines that it passes by stay live beside those that remain.
+    """
+
+    def __init__(self, tree: Tree, metadata: Entry) -> None:
+        nodes = tree.nodes
+        self.boundary = tree.boundary
+        self._fixed = not nodes or tree.is_circular
+        self._places = {node.uuid: node.offset for node in nodes}
+        self._path = [nodes[at].offset for at in reversed(tree.newest)]
+        self._on_path = set(self._path)
+        self._has_other_leaf = bool(tree.other)
+        self._spoken = Counter(
+            node.message for node in map(nodes.__getitem__, tree.newest) if node.message
+        )
+        self._messages = {node.message for node in nodes}
+        # A line with one of these ids would change what is known of earlier lines.
+        self._missing = {node.parent for node in nodes if node.parent not in self._places}
+        segment = dict_or_empty(metadata.get("preservedSegment"))
+        self._missing.add(str_or_none(segment.get("tailUuid")))
+        # What stands for a missing parent is chosen among the lines before, by time and order.
+        mended = [nodes[at] for at in tree.mended]
+        self._after = max((node.offset for node in mended), default=-1)
+        times = (node.time for node in mended if node.time is not None)
+        self._later = max(times, default=-math.inf)
+
+    def leads_to(self, leaf: str | None, entries: Sequence[Record], dead: Container[int]) -> bool:
+        """Check that a leaf adds no lines to the chain."""
+        at = self._places.get(leaf or "")
+        if self._has_other_leaf or self._fixed:
+            return False
+        return at is None or self._way(at, entries, dead) is not None
+
+    def continues(
+        self, index: int, node: TreeLine, entries: Sequence[Record], dead: Container[int]
+    ) -> bool:
+        known = node.uuid in self._places or node.uuid in self._missing
+        repeated = node.message in self._messages and not self._spoken[node.message or ""]
+        at = self._places.get(node.parent or "")
+        if (
+            self._fixed or known or at is None or node.kind == BOUNDARY
+            or (node.message and repeated) or not self._changes_nothing(index, node)
+        ):  # fmt: skip
+            return False
+        way = self._way(at, entries, dead)
+        if way is None:
+            return False
+        passed = self._turn_off(way[0], entries)
+        for step in (*reversed(way[1:]), index):
+            self._path.append(step)
+            self._on_path.add(step)
+            self._spoken[entries[step].own.node.message] += 1
+        self._places[node.uuid] = index
+        self._messages.add(node.message)
+        return all(self._stays(at, entries) for at in passed)
+
+    def _way(self, at: int, entries: Sequence[Record], dead: Container[int]) -> list[int] | None:
+        """Return an ancestor of the newest line, and the lines from this line up to it.
+
+        None: there is none, or a line between them would make others live.
+        """
+        way: list[int] = []
+        while at not in self._on_path:
+            node = entries[at].own.node
+            above = self._places.get(node.parent or "")
+            if (
+                above is None or at in dead or len(way) == _LONGEST_WAY or node.kind == BOUNDARY
+                or (node.message and not self._spoken[node.message])
+                or not self._changes_nothing(at, node)
+            ):  # fmt: skip
+                return None
+            way.append(at)
+            at = above
+        return [at, *way]
+
+    def _turn_off(self, at: int, entries: Sequence[Record]) -> list[int]:
+        passed: list[int] = []
+        while self._path[-1] != at:
+            passed.append(self._path.pop())
+            self._on_path.remove(passed[-1])
+            self._spoken[entries[passed[-1]].own.node.message] -= 1
+        return passed
+
+    def _stays(self, at: int, entries: Sequence[Record]) -> bool:
+        """Check that a line that was passed by is live as part of a message that is."""
+        node = entries[at].own.node
+        if not self._changes_nothing(at, node) or at < self.boundary:
+            return False
+        if node.kind == "progress":  # dead or live, no request contains it
+            return True
+        above = self._places.get(node.parent or "", -1) if node.results else at
+        message = entries[above].own.node.message if above >= 0 else None
+        return bool(message and self._spoken[message])
+
+    def _changes_nothing(self, at: int, node: TreeLine) -> bool:
+        later = node.time is None or node.kind == "progress" or node.time > self._later
+        return at > self._after and later
+
+
+def _tools(view: ClaudeLine) -> dict[str, str]:
+    blocks = view.uses if view.kind == "assistant" else ()
+    named = [(block.get("id"), block.get("name")) for _, block in blocks]
     return {
         ident: name for ident, name in named if isinstance(ident, str) and isinstance(name, str)
     }
@@ -357,6 +720,7 @@ def _tools(entry: Entry) -> dict[str, str]:
 # The first line of a failed command's result. Nothing else contains the exit code.
 _EXIT = re.compile(r"Exit code ([0-9]{1,9})$")
 _CONTENT: KeyPath = ("message", "content")
+_SHOWN: KeyPath = ("toolUseResult",)
 
 
 def _tool_result(block: Entry, took: int | None) -> ToolResult:
@@ -407,80 +771,161 @@ _SPEAKING_HOOKS = ("SessionStart", "UserPromptSubmit", "UserPromptExpansion")
 _HOOK_OUTPUT = frozenset({"command", "stdout", "stderr"})
 
 
-def _assistant(entry: Entry, *, before_last_user: bool) -> Iterator[Part]:
-    locked = None if before_last_user else "signed thinking of the last turn"
-    instead, blocks = _thinking(entry)
-    for path, chars in blocks:
-        yield Part(path, "thinking", chars, block=True, locked=locked, instead=instead)
-    yield from leaves(str_or_none(message_of(entry).get("content")), _CONTENT, "assistant", None)
-    for index, block in blocks_of(entry):
-        here: KeyPath = (*_CONTENT, index)
+def _block_path(index: int) -> KeyPath:
+    return below(_CONTENT, index)
+
+
+def _assistant(view: ClaudeLine) -> Iterator[Part]:
+    if view.thinking:
+        instead, thinking = _thinking(view)
+        for (path, chars), (_, block) in zip(thinking, view.thinking, strict=True):
+            sent = len(str_or_empty(block.get("thinking"))) if block["type"] == "thinking" else 0
+            yield Part(path, "thinking", chars, block=True, instead=instead, signed=True, sent=sent)
+    if isinstance(view.content, str):
+        yield from leaves(view.content, _CONTENT, "assistant", None)
+    for index, block in view.blocks:
         declared = block.get("type")
         if declared == "text" and block != _BLANK:
-            yield from leaves(str_or_none(block.get("text")), (*here, "text"), "assistant", None)
+            here = below(_block_path(index), "text")
+            yield from leaves(str_or_none(block.get("text")), here, "assistant", None)
         elif declared == "tool_use" and isinstance(block.get("input"), dict):
-            tool = str_or_none(block.get("name"))
-            reason = _PLANNED if tool == "ExitPlanMode" else None
-            yield from _within(block["input"], (*here, "input"), "tool_call", tool, locked=reason)
+            tool, call = str_or_none(block.get("name")), str_or_none(block.get("id"))
+            locked, path = _PLANNED if tool == "ExitPlanMode" else None, _block_path(index)
+            yield from _within(
+                block["input"], below(path, "input"), "tool_call", tool, call, locked=locked
+            )
 
 
-def _thinking(entry: Entry) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
-    content = message_of(entry).get("content")
-    alone = isinstance(content, list) and len(content) <= 1
+def _thinking(view: ClaudeLine) -> tuple[bytes, tuple[tuple[KeyPath, int], ...]]:
+    alone = isinstance(view.content, list) and len(view.content) <= 1
     return NO_CONTENT if alone else LEFT_OUT, tuple(
         (
-            _CONTENT if alone else (*_CONTENT, index),
+            _CONTENT if alone else _block_path(index),
             thinking_chars(*map(str_or_empty, map(block.get, ("thinking", "signature", "data")))),
         )
-        for index, block in blocks_of(entry, "thinking", "redacted_thinking")
+        for index, block in view.thinking
     )
 
 
-def _user(entry: Entry, survey: ClaudeSurvey) -> Iterator[Part]:
+def _has_emptied(view: ClaudeLine) -> bool:
+    return view.content == [] or any(block == _BLANK for _, block in view.blocks)
+
+
+def _user(view: ClaudeLine) -> Iterator[Part]:
+    entry, content = view.entry, view.content
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
-        content = message_of(entry).get("content")
         locked = "the agent would call the task unfinished"
         yield from _within(content, _CONTENT, "tool_result", None, locked=locked)
         return
     is_meta = entry.get("isMeta") is True
-    tool = survey.tools.get(survey.beside.get(entry["uuid"], "")) if is_meta else None
-    for part in content_parts(
-        message_of(entry).get("content"), _CONTENT, "system" if is_meta else "user", None
-    ):
-        yield replace(part, kind="tool_result", tool=tool) if is_meta and part.block else part
-    for index, block in blocks_of(entry, "tool_result"):
-        yield from _result(block, (*_CONTENT, index, "content"), survey)
+    if isinstance(content, str) or len(view.results) < len(view.blocks):
+        for part in content_parts(content, _CONTENT, "system" if is_meta else "user"):
+            yield replace(part, kind="tool_result") if is_meta and part.block else part
+    for index, block in view.results:
+        yield from _result(block, below(_block_path(index), "content"))
 
 
-def _result(block: Entry, path: KeyPath, survey: ClaudeSurvey) -> Iterator[Part]:
+def _beside(entry: Entry, call: str | None) -> Iterator[Part]:
+    """Yield the copies of a result that are never sent."""
+    shown = entry.get("toolUseResult")
+    if shown:
+        texts = _texts_in(shown, _SHOWN)
+        after = None
+        if chars := _whole(shown, texts):
+            after = False
+            yield Part(
+                _SHOWN, "tool_result", chars, block=True, dead=True, call=call,
+                before_compaction=True,
+            )  # fmt: skip
+        yield from _listed(texts, "tool_result", None, call, dead=True, before_compaction=after)
+    if "mcpMeta" in entry:
+        structured = dict_or_empty(entry["mcpMeta"]).get("structuredContent")
+        yield from _unsent(structured, ("mcpMeta", "structuredContent"), "tool_result", None, call)
+
+
+_CLEARED = "the agent cleared it"
+
+
+def _result(block: Entry, path: KeyPath) -> Iterator[Part]:
     content = block.get("content")
-    call = str_or_none(block.get("tool_use_id")) or ""
-    tool = survey.tools.get(call)
     locked, text = None, next((text for _, text in texts_in(content)), "")
-    if call in survey.replaced:
-        locked = "the prompt contains a short text in its place"
-    elif text.startswith("<persisted-output>") and len(text) <= _LONGEST_PREVIEW:
+    if text.startswith("<persisted-output>") and len(text) <= _LONGEST_PREVIEW:
         locked = "the agent keeps the output in a file"
-    elif tool == "ExitPlanMode":
-        locked = _PLANNED
     elif content == "[Old tool result content cleared]":
-        locked = "the agent cleared it"
-    for part in content_parts(content, path, "tool_result", tool):
+        locked = _CLEARED
+    call = str_or_none(block.get("tool_use_id"))
+    for part in content_parts(content, path, "tool_result", None, call):
         yield replace(part, locked=locked) if locked else part
 
 
 def _unsent(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, as_one_part: bool = True
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None
 ) -> Iterator[Part]:
-    whole = as_one_part and isinstance(value, dict)
-    texts = [text for _, text in strings_in(value)] if whole else []
-    if texts and not any(map(placeholder_in, texts)):
-        yield Part(path, kind, sum(map(len, texts)), tool, block=True, dead=True)
+    """Yield an object that is never sent as one value, anything else by its texts."""
+    texts = _texts_in(value, path)
+    if chars := _whole(value, texts):
+        yield Part(path, kind, chars, tool, block=True, dead=True, call=call)
     else:
-        yield from _within(value, path, kind, tool, dead=True)
+        yield from _listed(texts, kind, tool, call, dead=True)
 
 
-def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
+class Texts(Struct, frozen=True, gc=False):
+    """The texts in a value."""
+
+    listed: list[tuple[KeyPath, str]]
+    others: list[str]  # those that are never extracted alone
+
+
+def _texts_in(value: Any, path: KeyPath) -> Texts:
+    texts = Texts([], [])
+    if isinstance(value, str):
+        if value and _is_whole(path[-1]):
+            texts.listed.append((path, value))
+    elif isinstance(value, dict | list):
+        _collect(value, path, texts, 32)
+    return texts
+
+
+def _collect(
+    value: dict[str, Any] | list[Any], path: KeyPath, texts: Texts, depth: int
+) -> None:  # fmt: skip
+    for key, item in value.items() if type(value) is dict else enumerate(value):
+        kind = type(item)
+        if kind is str:
+            if not _is_whole(key):
+                texts.others.append(item)
+            elif item:
+                texts.listed.append((below(path, key), item))
+        elif (kind is dict or kind is list) and item and depth > 1:
+            if key in _VALIDATED:
+                _collect_others(item, texts.others, depth - 1)
+            else:
+                _collect(item, below(path, key), texts, depth - 1)
+
+
+def _collect_others(value: dict[str, Any] | list[Any], others: list[str], depth: int) -> None:
+    for item in value.values() if isinstance(value, dict) else value:
+        kind = type(item)
+        if kind is str:
+            others.append(item)
+        elif (kind is dict or kind is list) and item and depth > 1:
+            _collect_others(item, others, depth - 1)
+
+
+def _whole(value: Any, texts: Texts) -> int:
+    """Return the characters of an object without placeholders, which may be one value, or 0."""
+    if not isinstance(value, dict):
+        return 0
+    found = [text for _, text in texts.listed] + texts.others
+    if any(text.startswith(PREFIX) for text in found) and any(map(placeholder_in, found)):
+        return 0
+    return sum(map(len, found))
+
+
+_ATTACHMENT: KeyPath = ("attachment",)
+
+
+def _attached(entry: Entry) -> Iterator[Part]:
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -488,14 +933,22 @@ def _attached(entry: Entry, *, before_compaction: bool) -> Iterator[Part]:
     kind: Kind = "tool_result" if is_file else "system"
     tool = "Read" if is_file else None
     yield from _within(entry.get("rendered"), ("rendered",), kind, tool)
-    if before_compaction:
-        yield from _unsent(attachment, ("attachment",), kind, tool)
-        return
+    texts = _texts_in(attachment, _ATTACHMENT)
+    content = None if "rendered" in entry else (*_ATTACHMENT, "content")  # what is sent
+    if chars := _whole(attachment, texts):
+        yield Part(
+            _ATTACHMENT, kind, chars, tool, block=True, dead=True, before_compaction=True, sent=0
+        )
+    else:
+        for path, text in texts.listed:
+            sent = None if path[:2] == content else 0
+            yield leaf(text, path, kind, tool, None, None, True, True, sent)
     locked = None if is_file or rendered else "the agent still reads it"
     silent = name == "hook_success" and attachment.get("hookEvent") not in _SPEAKING_HOOKS
-    for part in _within(attachment, ("attachment",), kind, tool, dead=rendered, locked=locked):
-        unsent = silent and part.path[-1] in _HOOK_OUTPUT
-        yield replace(part, dead=True, locked=None) if unsent else part
+    for path, text in texts.listed:
+        unsent = silent and path[-1] in _HOOK_OUTPUT
+        why, sent = None if unsent else locked, None if path[:2] == content else 0
+        yield leaf(text, path, kind, tool, None, why, unsent or rendered, False, sent)
 
 
 def _is_rendered(messages: object) -> bool:
@@ -510,14 +963,24 @@ def _is_rendered(messages: object) -> bool:
 
 
 def _within(
-    value: Any, path: KeyPath, kind: Kind, tool: str | None, *, locked: str | None = None,
-    dead: bool = False,
+    value: Any, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None, *,
+    locked: str | None = None, dead: bool = False,
 ) -> Iterator[Part]:  # fmt: skip
-    for part in leaves(value, path, kind, tool, locked=locked, dead=dead):
-        key = part.path[-1]
-        untouched = isinstance(key, str) and _UNTOUCHED.fullmatch(key)
-        if not untouched and _VALIDATED.isdisjoint(part.path):
-            yield part
+    return _listed(_texts_in(value, path), kind, tool, call, locked=locked, dead=dead)
+
+
+def _listed(
+    texts: Texts, kind: Kind, tool: str | None, call: str | None = None, *,
+    locked: str | None = None, dead: bool = False, before_compaction: bool | None = None,
+) -> Iterator[Part]:  # fmt: skip
+    for path, text in texts.listed:
+        yield leaf(text, path, kind, tool, call, locked, dead, before_compaction)
+
+
+@lru_cache(1024)
+def _is_whole(key: str | int) -> bool:
+    """Check whether a text below a key may be extracted alone."""
+    return isinstance(key, int) or not (key in _VALIDATED or _UNTOUCHED.fullmatch(key))
 
 
 # Lines outside the conversation, with a key that only this line has. A file may have no other.
@@ -532,13 +995,25 @@ _BESIDE = {
 }  # fmt: skip
 
 
+def _hash_in(entry: Entry) -> bytes | None:
+    """Return the hash in a request's record. Other entries need none: their ids are random."""
+    keys = _RECORDS.get(str_or_empty(entry.get("type")))
+    digest = entry.get(keys[0]) if keys else None
+    return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
+
+
+def _record_id(digest: bytes, number: int) -> str:
+    return f"L{number}-{digest.decode()[:8]}"
+
+
 def _is_ours(entry: Entry) -> bool:
     return "isSidechain" in entry or ("sessionId" in entry and "content" in message_of(entry))
 
 
 class ClaudeCode(Format):
     name = "claude-code"
-    version = 9
+    emptied = (NO_CONTENT, LEFT_OUT)
+    version = 10
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.
@@ -554,153 +1029,84 @@ class ClaudeCode(Format):
         session_ids = (usable_id(entry.get("sessionId")) for entry in head)
         return subagent or next(filter(None, session_ids), None)
 
-    def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        nodes: list[Node] = []
-        leaf: str | None = None
-        metadata: Entry = {}
-        waiting, tools, replaced = 0, dict[str, str](), set[str]()
-        cleared: tuple[str | None, int] = (None, 0)  # by the newest answer's id
-        answers, beside = dict[str, str](), dict[str, str]()
-        for line in lines:
-            entry = parse(line.raw.removeprefix(BOM)) if line.raw else None
-            if entry is None:
-                continue
-            if entry.get("type") == "last-prompt" and isinstance(entry.get("leafUuid"), str):
-                leaf = entry["leafUuid"]
-            node = _node(entry, line.offset)
-            if node is not None:
-                nodes.append(node)
-                if node.kind == BOUNDARY:
-                    metadata = dict_or_empty(entry.get("compactMetadata"))
-                tools |= _tools(entry)
-                if node.message is not None:
-                    number = _cleared(entry)
-                    same = node.message == cleared[0]
-                    cleared = node.message, max(number, cleared[1]) if same else number
-                if node.results:
-                    answers[node.uuid] = node.results[-1]
-                elif entry.get("isMeta") is True and node.parent in answers:
-                    # Up to 2.1.220, Read writes a PDF, or the pictures of its pages, into a line of
-                    # their own behind the result.
-                    beside[node.uuid] = answers[node.uuid] = answers[node.parent]
-            if entry.get("type") == "content-replacement":
-                replaced.update(_ids_in(blocks_in(entry.get("replacements")), "toolUseId"))
-            waiting = _waiting(entry, waiting)
-        tree = Chain(nodes, leaf, metadata)
-        open_turn, quiet = _open_turn(lines, in_subagent_file=tree.in_subagent_file)
-        return ClaudeSurvey(
-            kept_messages, tree.positions(kept_messages),
-            open_turn or ("a prompt waits in the queue" if waiting else None),
-            tree.last_prompt(), tree.dead(), quiet=quiet, tools=tools,
-            beside=beside,
-            replaced=frozenset(replaced | {*tree.first_results(cleared[1])}),
-        )  # fmt: skip
-
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        digest = self.rest(entry)  # a compaction repeats records: distinguish them by line number
-        return entry_id(entry) if digest is None else f"L{number}-{digest.decode()[:8]}"
+        digest = _hash_in(entry)  # a compaction repeats records: distinguish them by line number
+        return entry_id(entry) if digest is None else _record_id(digest, number)
 
     def rest(self, entry: Entry) -> bytes | None:
-        """Return the hash in a request's record. Other entries need none: their ids are random."""
-        digest = entry.get(_RECORDS.get(str_or_empty(entry.get("type")), ("", ""))[0])
-        return digest.encode() if isinstance(digest, str) and _HASH.fullmatch(digest) else None
+        return _hash_in(entry)
 
     def is_message(self, entry: Entry) -> bool:
         return entry_id(entry) is not None and is_message(entry)
 
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        before_compaction = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
-        for part in self._parts(entry, survey, offset, before_compaction=before_compaction):
-            yield replace(part, dead=True) if before_compaction else part
+    def own(self, entry: Entry) -> ChainFacts:
+        return _facts(_view(entry), parse_time(entry.get("timestamp")))
 
-    def _parts(
-        self, entry: Entry, survey: Survey, offset: int | None, *, before_compaction: bool
-    ) -> Iterator[Part]:
-        before_last_user = survey.before_last_user(offset)
-        survey = survey if isinstance(survey, ClaudeSurvey) else NOTHING_SEEN
-        if self.rest(entry) is not None:
-            key = _RECORDS[entry["type"]][1]
-            yield from _unsent(entry.get(key), (key,), "system", None)
-        if entry_id(entry) is None:
-            return
-        kind = entry["type"]
-        if kind == "assistant":
-            yield from _assistant(entry, before_last_user=before_last_user)
-        elif kind == "user":
-            # The summary of a compaction is never extracted: it is the context.
-            if entry.get("isCompactSummary") is not True:
-                yield from _user(entry, survey)
-            tool = survey.tools.get(self.anchor(entry, ()) or "")
-            shown = entry.get("toolUseResult")
-            yield from _unsent(
-                shown, ("toolUseResult",), "tool_result", tool, as_one_part=before_compaction
-            )
-            structured = dict_or_empty(entry.get("mcpMeta")).get("structuredContent")
-            yield from _unsent(structured, ("mcpMeta", "structuredContent"), "tool_result", tool)
-        elif kind == "system":
-            yield from leaves(str_or_none(entry.get("content")), ("content",), "system", None)
-        elif kind == "progress":
-            tool = survey.tools.get(str(entry.get("parentToolUseID")))
-            yield from _unsent(entry.get("data"), ("data",), "tool_result", tool)
-        elif kind == "attachment":
-            yield from _attached(entry, before_compaction=before_compaction)
+    def record(self, entry: Entry, line: Line, index: int) -> Record:
+        view, time = _view(entry), parse_time(entry.get("timestamp"))
+        rest, calls = _hash_in(entry), _calls(view)
+        step, sent = _step(view, calls), _sent(view)
+        facts = _facts(view, time)
+        is_message = facts.node is not None and facts.node.is_message
+        attachment = entry.get("attachment")
+        return Record(
+            index, line.terminated,
+            view.ident if rest is None else _record_id(rest, line.number), rest,
+            step.parent if step else None, step.role if step else None, is_message, time,
+            step.names if step else (), step.text_path if step else None,
+            step is not None and step.closes, step is not None and step.cut_short,
+            values_sent(_values(view), sent, entry), call_records(calls),
+            _attached_file(attachment) if attachment else None,
+            result_records(step.results) if step else (), sent, _answered(view, time),
+            tuple(_asides(view, time)) if view.kind == "assistant" else (), _thoughts(view), None,
+            0, self.starts_context(entry), self.switches_model(entry), self.cost_so_far(entry),
+            marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,
+        )  # fmt: skip
+
+    def chain(self, entries: Sequence[Record]) -> Chain:
+        return ClaudeChain(entries)
+
+    def values(self, entry: Entry) -> Iterator[Part]:
+        return _values(_view(entry))
+
+    def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
+        for value in values:
+            if value.before_compaction not in (None, around.before_compaction):
+                continue
+            is_result = value.kind == "tool_result"
+            call = value.call or (around.beside if value.block and is_result else None)
+            tool, locked = value.tool or around.tools.get(call or ""), value.locked
+            if value.signed and around.in_last_turn:
+                locked = LAST_TURN
+            elif is_result and value.call and not value.dead:
+                if value.call in around.replaced:
+                    locked = "the prompt contains a short text in its place"
+                elif tool == "ExitPlanMode" and locked in (None, _CLEARED):
+                    locked = _PLANNED
+            dead = value.dead or around.before_compaction
+            yield replace(value, tool=tool, locked=locked, dead=dead)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         """Return the call id of the block around `path`; outside of blocks, the first call id."""
         if entry.get("type") == "progress":
             return str_or_none(entry.get("parentToolUseID"))
-        if self.rest(entry) is not None:
+        if _hash_in(entry) is not None:
             return None
         at = path[2] if path[:2] == _CONTENT and len(path) > 2 else None  # noqa: PLR2004
         for index, block in blocks_of(entry, "tool_use", "tool_result"):
             if at in (None, index):
-                return str_or_none(
-                    block.get("id" if block["type"] == "tool_use" else "tool_use_id")
-                )
+                return _call_of(block)
         return None
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        failed = entry.get("isApiErrorMessage") is True
-        if entry_id(entry) is None or entry["type"] != "assistant" or failed:
-            return None
-        model = str_or_empty(message_of(entry).get("model"))
-        instead, blocks = _thinking(entry)
-        signatures = [
-            block.get("signature", block.get("data"))
-            for _, block in blocks_of(entry, "thinking", "redacted_thinking")
-        ]
-        return Thoughts(
-            (model,) if model else (), blocks, instead, bound=any(map(covers_request, signatures)),
-            unsound={
-                path: DAMAGED for (path, _), signature in zip(blocks, signatures, strict=True)
-                if is_damaged(signature, [model])
-            },
-        )  # fmt: skip
+        return _thoughts(_view(entry))
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
-        if entry_id(entry) is None or entry.get("isSidechain") is True:
-            return None
-        linked = (str_or_none(entry.get("parentUuid")), references(entry))
-        kind = entry["type"]
-        if kind == "assistant":
-            message, failed = message_of(entry), entry.get("isApiErrorMessage") is True
-            stop = message.get("stop_reason")
-            return reply_step(
-                message, linked, self.calls(entry),
-                stopped=not failed and (stop is None or stop in CLOSING_STOPS),
-                cut_short=failed or stop in CLOSING_STOPS[2:],
-            )  # fmt: skip
-        if kind != "user":
-            return TurnStep("note" if kind in ("system", "progress") else "aside", *linked)
-        took = number_in(entry.get("toolUseResult"), "durationMs", "totalDurationMs")
-        results = tuple(_tool_result(block, took) for _, block in blocks_of(entry, "tool_result"))
-        if results:
-            return TurnStep("result", *linked, results=results)
-        return TurnStep("prompt" if is_prompt(entry) else "aside", *linked)
+        view = _view(entry)
+        return _step(view, _calls(view))
 
     def calls(self, entry: Entry) -> Iterator[ToolCall]:
-        if entry.get("type") == "assistant":
-            yield from calls_in(message_of(entry).get("content"), _CONTENT, "tool_use", "input")
+        return iter(_calls(_view(entry)))
 
     def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
@@ -709,46 +1115,16 @@ class ClaudeCode(Format):
             yield from results_in(entry, parts, block.get("tool_use_id"))
 
     def sent(self, entry: Entry, survey: Survey) -> Sent:
-        if entry_id(entry) is None or entry.get("isVisibleInTranscriptOnly") is True:
-            return Sent()
-        if entry["type"] == "attachment":
-            text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
-            return Sent(sum(part.chars for part in leaves(text, (), "custom", None)))
-        if entry["type"] not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
-            return Sent()
-        content = message_of(entry).get("content")
-        replaced = survey.replaced if isinstance(survey, ClaudeSurvey) else ()
-        if replaced and isinstance(content, list):
-            content = [
-                block for block in content
-                if str_or_none(dict_or_empty(block).get("tool_use_id")) not in replaced
-            ]  # fmt: skip
-        return weight.content(content)
+        return _sent(_view(entry), survey.replaced)
+
+    def attached(self, entry: Entry) -> CallFacts | None:
+        return _attached_file(entry.get("attachment"))
 
     def call(self, entry: Entry) -> ModelCall | None:
-        if entry_id(entry) is None or entry["type"] != "assistant":
-            return None
-        message = message_of(entry)
-        if entry.get("isApiErrorMessage") is True:
-            texts = [text for _, text in texts_in(message.get("content"))]
-            texts.append(str_or_empty(entry.get("errorDetails")))
-            return weight.unanswered(entry, " ".join(texts), None)
-        model, ident = message.get("model"), str_or_empty(message.get("id"))
-        if model == "<synthetic>":
-            return None
-        name = f"{ident} {entry.get('requestId')}" if ident else None
-        call = weight.recorded(entry, dict_or_empty(message.get("usage")), model, name)
-        return replace(call, end="cut") if message.get("stop_reason") in _CUT else call
+        return _answered(_view(entry), parse_time(entry.get("timestamp")))
 
     def asides(self, entry: Entry) -> Iterator[ModelCall]:
-        # The usage of an answer does not include its advisor's (2.1.112 `cli.js`).
-        message = message_of(entry) if entry.get("type") == "assistant" else {}
-        listed = dict_or_empty(message.get("usage")).get("iterations")
-        for number, one in enumerate(listed if isinstance(listed, list) else ()):
-            if dict_or_empty(one).get("type") == "advisor_message":
-                model = one.get("model") or entry.get("advisorModel")
-                name = f"{message.get('id')} {entry.get('requestId')} advisor {number}"
-                yield replace(weight.recorded(entry, one, model, name), end="aside")
+        return _asides(_view(entry), parse_time(entry.get("timestamp")))
 
     def starts_context(self, entry: Entry) -> bool:
         return entry.get("subtype") == BOUNDARY
@@ -760,3 +1136,140 @@ class ClaudeCode(Format):
     def cost_so_far(self, entry: Entry) -> float | None:
         states = entry.get("type") == "cost-state"
         return weight.dollars(entry.get("totalCostUSD")) if states else None
+
+
+def _values(view: ClaudeLine) -> Iterator[Part]:
+    entry, kind = view.entry, view.kind
+    if view.ident is None:
+        if _hash_in(entry) is not None:
+            key = _RECORDS[kind][1]
+            yield from _unsent(entry.get(key), (key,), "system", None)
+    elif kind == "assistant":
+        yield from _assistant(view)
+    elif kind == "user":
+        # The summary of a compaction is never extracted: it is the context.
+        if entry.get("isCompactSummary") is not True:
+            yield from _user(view)
+        yield from _beside(entry, _first_call(view))
+    elif kind == "system":
+        yield from leaves(str_or_none(entry.get("content")), ("content",), "system")
+    elif kind == "progress":
+        call = str_or_none(entry.get("parentToolUseID"))
+        yield from _unsent(entry.get("data"), ("data",), "tool_result", None, call)
+    elif kind == "attachment":
+        yield from _attached(entry)
+
+
+def _first_call(view: ClaudeLine) -> str | None:
+    if view.results and not view.uses:
+        return str_or_none(view.results[0][1].get("tool_use_id"))
+    for _, block in view.blocks if view.uses else ():
+        if block.get("type") in ("tool_use", "tool_result"):
+            return _call_of(block)
+    return None
+
+
+def _call_of(block: Entry) -> str | None:
+    return str_or_none(block.get("id" if block["type"] == "tool_use" else "tool_use_id"))
+
+
+def _thoughts(view: ClaudeLine) -> Thoughts | None:
+    failed = view.entry.get("isApiErrorMessage") is True
+    if view.ident is None or view.kind != "assistant" or failed:
+        return None
+    model = str_or_empty(view.message.get("model"))
+    instead, blocks = _thinking(view)
+    if not blocks:
+        return _no_thoughts(model, instead)
+    signatures = [block.get("signature", block.get("data")) for _, block in view.thinking]
+    return Thoughts(
+        (model,) if model else (), blocks, instead, bound=any(map(covers_request, signatures)),
+        unsound={
+            path: DAMAGED for (path, _), signature in zip(blocks, signatures, strict=True)
+            if is_damaged(signature, [model])
+        },
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def _no_thoughts(model: str, instead: bytes) -> Thoughts:
+    return Thoughts((model,) if model else (), (), instead)
+
+
+def _step(view: ClaudeLine, calls: tuple[ToolCall, ...]) -> TurnStep | None:
+    entry, kind = view.entry, view.kind
+    if view.ident is None or entry.get("isSidechain") is True:
+        return None
+    linked = (str_or_none(entry.get("parentUuid")), references(entry))
+    if kind == "assistant":
+        failed, stop = entry.get("isApiErrorMessage") is True, view.message.get("stop_reason")
+        return reply_step(
+            view.message, linked, calls,
+            stopped=not failed and (stop is None or stop in CLOSING_STOPS),
+            cut_short=failed or stop in CLOSING_STOPS[2:],
+        )  # fmt: skip
+    if kind != "user":
+        return TurnStep("note" if kind in ("system", "progress") else "aside", *linked)
+    if view.results:
+        took = number_in(entry.get("toolUseResult"), "durationMs", "totalDurationMs")
+        results = tuple([_tool_result(block, took) for _, block in view.results])
+        return TurnStep("result", *linked, results=results)
+    return TurnStep("prompt" if _is_prompt(view) else "aside", *linked)
+
+
+def _calls(view: ClaudeLine) -> tuple[ToolCall, ...]:
+    if view.kind != "assistant" or not view.uses:
+        return ()
+    return tuple(calls_in(view.uses, _CONTENT, "input"))
+
+
+def _sent(view: ClaudeLine, replaced: Collection[str] = ()) -> Sent:
+    entry, kind = view.entry, view.kind
+    if view.ident is None or entry.get("isVisibleInTranscriptOnly") is True:
+        return NOTHING
+    if kind == "attachment":
+        text = entry.get("rendered", dict_or_empty(entry.get("attachment")).get("content"))
+        return Sent(sum(len(one) for _, one in strings_in(text)))
+    if kind not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
+        return NOTHING
+    content = view.content
+    if replaced and isinstance(content, list):
+        content = [
+            block for block in content
+            if str_or_none(dict_or_empty(block).get("tool_use_id")) not in replaced
+        ]  # fmt: skip
+    return weight.content(content)
+
+
+def _attached_file(attachment: object) -> CallFacts | None:
+    content = dict_or_empty(dict_or_empty(attachment).get("content"))
+    file = dict_or_empty(content.get("file"))
+    whole = file.get("numLines") == file.get("totalLines")
+    return CallFacts(None, "Read", b"", "", digests(files_in(file)), whole=whole) if file else None
+
+
+def _answered(view: ClaudeLine, time: float | None) -> ModelCall | None:
+    entry, message = view.entry, view.message
+    if view.ident is None or view.kind != "assistant":
+        return None
+    if entry.get("isApiErrorMessage") is True:
+        texts = [text for _, text in texts_in(view.content)]
+        texts.append(str_or_empty(entry.get("errorDetails")))
+        return weight.unanswered(time, " ".join(texts), None)
+    model, ident = message.get("model"), str_or_empty(message.get("id"))
+    if model == "<synthetic>":
+        return None
+    name = f"{ident} {entry.get('requestId')}" if ident else None
+    call = weight.recorded(time, dict_or_empty(message.get("usage")), model, name)
+    return replace(call, end="cut") if message.get("stop_reason") in _CUT else call
+
+
+def _asides(view: ClaudeLine, time: float | None) -> Iterator[ModelCall]:
+    # The usage of an answer does not include its advisor's (2.1.112 `cli.js`).
+    entry, message = view.entry, view.message if view.kind == "assistant" else {}
+    listed = dict_or_empty(message.get("usage")).get("iterations")
+    for number, one in enumerate(listed if isinstance(listed, list) else ()):
+        if dict_or_empty(one).get("type") == "advisor_message":
+            model = one.get("model") or entry.get("advisorModel")
+            name = f"{message.get('id')} {entry.get('requestId')} advisor {number}"
+            yield replace(weight.recorded(time, one, model, name), end="aside")

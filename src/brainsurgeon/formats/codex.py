@@ -7,11 +7,16 @@ longer lists the conversation (openai/codex, issues 43744, 35746 and 38341).
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
 
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
-from brainsurgeon.model.entries import Entry
+from brainsurgeon.model.entries import Entry, Line, parse
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import ModelCall, Sent
 
 NAME = "codex"
@@ -31,7 +36,25 @@ def agent(head: bytes) -> str | None:
         return None
 
 
+class Stated(Struct, frozen=True):
+    """What an entry says about the whole session."""
+
+    load: int | None  # tokens
+    window: int | None
+
+
 class Codex:
+    def entries(self, lines: Iterable[Line]) -> Iterator[Record]:
+        """Yield what the readable lines say. The role is known only of what the model wrote."""
+        for index, line in enumerate(lines):
+            if line.raw and (entry := parse(line.raw)) is not None:
+                yield Record(
+                    index, role="reply" if self.is_written_by_model(entry) else None,
+                    sent=self.sent(entry), call=self.call(entry),
+                    compacts=self.starts_context(entry),
+                    own=Stated(self.load(entry), self.window(entry)),
+                )  # fmt: skip
+
     def sent(self, entry: Entry, survey: Survey = NO_SURVEY) -> Sent:  # noqa: ARG002
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "compacted":
@@ -42,16 +65,17 @@ class Codex:
         return _codex_item(payload) if entry.get("type") == "response_item" else Sent()
 
     def call(self, entry: Entry) -> ModelCall | None:
+        time = parse_time(entry.get("timestamp"))
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "turn_context":
-            return weight.recorded(entry, {}, payload.get("model"))
+            return weight.recorded(time, {}, payload.get("model"))
         if entry.get("type") == "event_msg" and payload.get("type") == "error":
-            return weight.unanswered(entry, str_or_empty(payload.get("message")), None)
+            return weight.unanswered(time, str_or_empty(payload.get("message")), None)
         info = payload.get("info")
         if payload.get("type") != "token_count" or not isinstance(info, dict):
             return None
         usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
-        return weight.recorded(entry, usage, None, json.dumps(ident))
+        return weight.recorded(time, usage, None, json.dumps(ident))
 
     def load(self, entry: Entry) -> int | None:
         """Return the tokens of the context, as Codex counts them after each call and compaction."""

@@ -4,9 +4,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats import base, weight
+from brainsurgeon.formats.chain import Chain
+from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
     FIELDS,
@@ -14,11 +17,13 @@ from brainsurgeon.model.entries import (
     Entry,
     KeyPath,
     Kind,
-    Lines,
+    Line,
     Part,
     parse,
 )
 from brainsurgeon.model.sessions import NO_SURVEY, Survey
+from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import GAVE_UP, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 _STOPS = ("stopReason", "stop_reason", "finish_reason")
@@ -54,6 +59,31 @@ _CALLS = ("tool_use", "toolCall")
 OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result": "a tool result"}
 
 
+class EntryTurn(Struct, frozen=True, gc=False):
+    """What the chain needs to know of an entry."""
+
+    kind: Kind | None
+    is_prompt: bool
+    left: str | None  # why the entry leaves its turn open
+
+
+class GenericChain(Chain):
+    def __init__(self, entries: Sequence[Record]) -> None:
+        super().__init__()
+        self.extended(entries)
+
+    def extended(self, entries: Sequence[Record]) -> bool:
+        for index in range(len(self.counts), len(entries)):
+            entry = entries[index]
+            self.count(index, entry, live=entry.own is not None)
+            if entry.own is None:
+                self.open_turn = self.open_turn if entry.terminated else base.STILL_WRITTEN
+            elif entry.is_message:
+                self.open_turn = entry.own.left
+                self.last_user = index if entry.own.is_prompt else self.last_user
+        return True
+
+
 class Generic(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
@@ -72,49 +102,42 @@ class Generic(base.Format):
         rest = repr(_unedited(entry)).encode("utf-8", "replace")
         return hashlib.sha1(rest, usedforsecurity=False).digest()
 
-    def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        positions: dict[int, int] = {}
-        messages = 0
-        judged: int | None = None
-        last_user: int | None = None
-        open_turn: str | None = None
-        for line in lines.backward():
-            if messages > kept_messages and last_user is not None:
-                break
-            entry = parse(line.raw) if line.raw else None
-            if entry is None:
-                if not line.terminated and judged is None:
-                    open_turn, judged = "the last line is still being written", line.offset
-                continue
-            kind = _kind(entry)
-            if messages <= kept_messages:
-                positions[line.offset] = messages if kind else max(messages - 1, 0)
-                messages += kind is not None
-            if kind == "user" and last_user is None and self._is_prompt(entry):
-                last_user = line.offset
-            if kind and judged is None:
-                judged = line.offset
-                left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind)
-                open_turn = f"the last turn is open: {left}" if left else None
-        cursor = None if judged is None else ""  # no branches or dead entries
-        return Survey(
-            kept_messages, positions, open_turn, last_user, since=judged, cursor=cursor
-        )  # fmt: skip
-
     def _is_prompt(self, entry: Entry) -> bool:
         step = self.turn_step(entry)
         return step is not None and step.role == "prompt"
 
+    def own(self, entry: Entry) -> EntryTurn:
+        return _turn(entry, self.turn_step(entry))
+
+    def record(self, entry: Entry, line: Line, index: int) -> Record:
+        rest, time = self.rest(entry), parse_time(entry.get("timestamp"))
+        step, values = self.turn_step(entry), tuple(self.values(entry))
+        sent, turn = _sent(values), _turn(entry, step)
+        return Record(
+            index, line.terminated, _identity(entry, rest, line.number), rest, None,
+            step.role if step else None, turn.kind is not None, time, (),
+            step.text_path if step else None, step is not None and step.closes,
+            step is not None and step.cut_short, base.values_sent(values, sent, entry),
+            base.call_records(self.calls(entry)), None,
+            base.result_records(step.results) if step else (), sent, self.call(entry),
+            marks=marks_in(line.raw, entry, (), has_emptied=False), own=turn,
+        )  # fmt: skip
+
+    def chain(self, entries: Sequence[Record]) -> Chain:
+        return GenericChain(entries)
+
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        for key in ("__id", "id"):
-            if entry.get(key) is not None:
-                return base.usable_id(entry[key])
-        return f"L{number}-{self.rest(entry).hex()[:8]}"
+        return _identity(entry, self.rest(entry), number)
 
     def is_message(self, entry: Entry) -> bool:
         return _kind(entry) is not None
 
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:  # noqa: ARG002
+    def values(self, entry: Entry) -> Iterator[Part]:
+        call = _call_id(entry)
+        for part in self._parts(entry):
+            yield replace(part, call=call, sent=None)
+
+    def _parts(self, entry: Entry) -> Iterator[Part]:
         kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
         if kind is None:
             return
@@ -159,23 +182,41 @@ class Generic(base.Format):
             yield from base.results_in(entry, parts, _call_id(block))
 
     def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
-        parts = list(self.parts(entry, NO_SURVEY, None))
-        data = [part.chars for part in parts if part.block]
-        return Sent(sum(part.chars for part in parts) - sum(data), len(data), sum(data))
+        return _sent(tuple(self.values(entry)))
 
     def call(self, entry: Entry) -> ModelCall | None:
+        time = parse_time(entry.get("timestamp"))
         holders = (entry, base.dict_or_empty(entry.get("message")))
         usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
         models = (_first_text(holder, "model") for holder in holders)
         model = next(filter(None, models), "")
         if error := next(filter(None, map(_error, holders)), "") if _replies(entry) else "":
             providers = (_first_text(holder, "provider") for holder in holders)
-            return weight.unanswered(entry, error, model, next(filter(None, providers), ""))
+            return weight.unanswered(time, error, model, next(filter(None, providers), ""))
         stops = (_first_text(holder, "stop_reason", "finish_reason", "stopReason")
                  for holder in holders)  # fmt: skip
-        call = weight.recorded(entry, usages[0], model) if usages else None
+        call = weight.recorded(time, usages[0], model) if usages else None
         cut = any(stop in ("length", "max_tokens") for stop in stops)
         return replace(call, end="cut") if call and cut else call
+
+
+def _identity(entry: Entry, rest: bytes, number: int) -> str | None:
+    for key in ("__id", "id"):
+        if entry.get(key) is not None:
+            return base.usable_id(entry[key])
+    return f"L{number}-{rest.hex()[:8]}"
+
+
+def _turn(entry: Entry, step: TurnStep | None) -> EntryTurn:
+    kind = _kind(entry)
+    left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind or "")
+    is_prompt = kind == "user" and step is not None and step.role == "prompt"
+    return EntryTurn(kind, is_prompt, f"the last turn is open: {left}" if left else None)
+
+
+def _sent(values: Sequence[Part]) -> Sent:
+    data = [value.chars for value in values if value.block]
+    return Sent(sum(value.chars for value in values) - sum(data), len(data), sum(data))
 
 
 def _replies(entry: Entry) -> bool:

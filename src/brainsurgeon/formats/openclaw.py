@@ -8,20 +8,25 @@ scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     DAMAGED,
     HOLLOW,
+    STILL_WRITTEN,
     Format,
-    Reasoning,
     ResultText,
-    Thoughts,
+    below,
     blocks_in,
+    call_records,
     calls_in,
     content_parts,
     covers_request,
@@ -32,16 +37,31 @@ from brainsurgeon.formats.base import (
     number_in,
     references,
     reply_step,
+    result_records,
     results_in,
     str_or_empty,
     str_or_none,
     texts_in,
     thinking_chars,
     usable_id,
+    values_sent,
 )
-from brainsurgeon.model.entries import EXTRACTABLE, Entry, KeyPath, Lines, Part, parse, value_at
+from brainsurgeon.formats.chain import Chain
+from brainsurgeon.formats.marks import marks_in
+from brainsurgeon.model.entries import (
+    EXTRACTABLE,
+    Entry,
+    KeyPath,
+    Line,
+    Part,
+    value_at,
+)
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
+from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.transcript import Reasoning, Thoughts
 from brainsurgeon.model.turns import (
+    NOTHING,
     ArchiveForm,
     ModelCall,
     Role,
@@ -60,6 +80,72 @@ TREE_TYPES = (
 
 _SHORT_ID = re.compile("[0-9a-f]{8}")  # of entries; the program may fall back to a whole UUID
 NOT_REPLAYED = ("error", "aborted")  # stop reasons of answers that are never sent again
+
+
+class OpenClawLine(Struct, frozen=True, gc=False):
+    """An entry, with what most questions about it look at."""
+
+    entry: Entry
+    kind: Any  # its type
+    role: str | None
+    message: Entry
+    content: Any
+    thinking: list[tuple[int, Entry]]
+    calls: list[tuple[int, Entry]]
+
+
+def _view(entry: Entry) -> OpenClawLine:
+    kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
+    content, role = message.get("content"), _role(entry)
+    thinking: list[tuple[int, Entry]] = []
+    calls: list[tuple[int, Entry]] = []
+    if role in ("assistant", BOOKKEEPING):
+        for item in blocks_in(content):
+            declared = item[1].get("type")
+            if declared == "thinking":
+                thinking.append(item)
+            elif declared == "toolCall":
+                calls.append(item)
+    return OpenClawLine(entry, kind, role, message, content, thinking, calls)
+
+
+class BranchNode(Struct, frozen=True, gc=False):
+    """What the branch needs to know of an entry."""
+
+    kind: str  # its type
+    is_node: bool = False
+    ident: str = ""
+    parent: str | None = None
+    has_parent: bool = False  # whether it names one, if only None
+    side: bool = False  # a side append
+    target: str | None = None
+    cursor: str | None = None  # `appendParentId`, else the target
+    kept: str | None = None  # `firstKeptEntryId` of a compaction
+    role: str | None = None
+    replayed: bool = True  # the answer is sent again
+    left: str | None = None  # as `left_open` returns
+
+    @property
+    def named(self) -> set[str]:
+        """The entries that a `leaf` names."""
+        return {name for name in (self.target, self.cursor) if name and self.kind == "leaf"}
+
+    @property
+    def moves_leaf(self) -> bool:
+        return self.kind in TREE_TYPES and not self.side
+
+
+def _node(view: OpenClawLine) -> BranchNode:
+    entry, kind, left = view.entry, str_or_empty(view.kind), _left_open(view)
+    if kind == "session" or not _is_node(entry):
+        return BranchNode(kind, left=left)
+    target = str_or_none(entry.get("targetId"))
+    return BranchNode(
+        kind, True, entry["id"], entry.get("parentId"), "parentId" in entry,
+        entry.get("appendMode") == "side", target, entry.get("appendParentId", target),
+        str_or_none(entry.get("firstKeptEntryId")), view.role,
+        view.message.get("stopReason") not in NOT_REPLAYED, left,
+    )  # fmt: skip
 
 
 class Branch:
@@ -91,62 +177,57 @@ class Branch:
         """The state of the walk. It decides which earlier entries are on the branch."""
         return repr((self._next, self._leaf, self._child_moved_leaf, self.ended))
 
-    def pass_over(self, raw: bytes) -> None:
+    def pass_over(self, names: frozenset[str]) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
-        if self._next is not None and _holds(raw, self._next):
+        if self._next in names:
             self._leaf, self._next = True, None
-        self._unmet -= {name for name in self._unmet if _holds(raw, name)}
+        self._unmet -= names
 
-    def contains(self, entry: Entry) -> bool:
+    def contains(self, node: BranchNode) -> bool:
         """Check whether the entry is on the branch. To be called with each entry, last first."""
-        kind = entry.get("type")
-        if kind == "session" or not _is_node(entry):
+        if not node.is_node:
             return False
-        self._unmet.discard(entry["id"])
-        is_void = kind == "leaf" and entry["id"] in self._void
-        if kind == "leaf" and not is_void:
-            self._unmet |= _named_by(entry)
+        self._unmet.discard(node.ident)
+        is_leaf, is_void = node.kind == "leaf", node.kind == "leaf" and node.ident in self._void
+        if is_leaf and not is_void:
+            self._unmet |= node.named
         if self.ended:
             return False
         if is_void:
-            if entry["id"] == self._next:
-                self._look_for(entry["parentId"])
+            if node.ident == self._next:
+                self._look_for(node.parent)
             return False
         behind, self._child_moved_leaf = self._child_moved_leaf, False
-        matches = self._leaf or entry["id"] == self._next
-        if kind == "leaf":
-            target = entry["targetId"]
-            if matches or (behind and self._next == entry.get("appendParentId", target)):
-                self._look_for(target)
+        matches = self._leaf or node.ident == self._next
+        if is_leaf:
+            if matches or (behind and self._next == node.cursor):
+                self._look_for(node.target)
             return False
-        moves = kind in TREE_TYPES and entry.get("appendMode") != "side"
+        moves = node.moves_leaf
         if not matches or (not moves and (self._leaf or behind)):
             self._leaf = matches
             self.ended = self._next is None and not matches
             return False
-        self._leaf = "parentId" not in entry
+        self._leaf = not node.has_parent
         if not self._leaf:
-            self._look_for(entry["parentId"], child_moved_leaf=moves)
-        return kind in TREE_TYPES
+            self._look_for(node.parent, child_moved_leaf=moves)
+        return node.kind in TREE_TYPES
 
     def _look_for(self, parent: str | None, *, child_moved_leaf: bool = False) -> None:
         self._next, self._leaf, self._child_moved_leaf = parent, False, child_moved_leaf
         self.ended = parent is None and not child_moved_leaf
 
 
-def void_leaves(lines: Lines) -> frozenset[str]:
+def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
     """Return the ids of the `leaf` entries that name an entry which is not before them."""
-    met, void, unreadable = set[str](), set[str](), list[bytes]()
-    for line in lines:
-        entry = parse(line.raw) if line.raw else None
-        if entry is None:
-            unreadable.append(line.raw or b"")
-        elif entry.get("type") != "session" and _is_node(entry):
-            missing = _named_by(entry) - met if entry.get("type") == "leaf" else ()
-            if any(not any(_holds(raw, name) for raw in unreadable) for name in missing):
-                void.add(entry["id"])
-            else:
-                met.add(entry["id"])
+    met, void = set[str](), set[str]()
+    for own in owns:
+        if isinstance(own, frozenset):
+            met |= own
+        elif own.is_node and own.named - met:
+            void.add(own.ident)
+        elif own.is_node:
+            met.add(own.ident)
     return frozenset(void)
 
 
@@ -155,8 +236,12 @@ def _named_by(leaf: Entry) -> set[str]:
     return {name for name in named if isinstance(name, str)}
 
 
-def _holds(raw: bytes, name: str) -> bool:
-    return name.encode("utf-8", "replace") in raw
+_NAME = re.compile(rb'"([A-Za-z0-9._:-]{1,128})"')
+
+
+def _names_in(line: Line) -> frozenset[str]:
+    """Return what may be an id in a line that cannot be parsed."""
+    return frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
 
 
 class Reach:
@@ -177,19 +262,18 @@ class Reach:
         edited = sorted(map(repr, self._edited))
         return repr((self.over, self._kept, edited, self._compacted))
 
-    def look(self, entry: Entry) -> str | None:
+    def look(self, node: BranchNode) -> str | None:
         if self.over:
             return self.over
-        kind, ident = entry.get("type"), entry.get("id")
-        if kind == "reset":
+        if node.kind == "reset":
             self.over = "before the last reset"
-        elif kind == "context_edit" and isinstance(entry.get("targetId"), str):
-            self._edited.add(entry["targetId"])
-        elif kind == "compaction" and not self._compacted:
-            self._compacted, self._kept = True, entry.get("firstKeptEntryId")
-        if self._compacted and ident == self._kept:
+        elif node.kind == "context_edit" and node.target is not None:
+            self._edited.add(node.target)
+        elif node.kind == "compaction" and not self._compacted:
+            self._compacted, self._kept = True, node.kept
+        if self._compacted and node.ident == self._kept:
             self.over = BEFORE_COMPACTION
-        return EDITED_AWAY if ident in self._edited else None
+        return EDITED_AWAY if node.ident in self._edited else None
 
 
 class Asking:
@@ -199,20 +283,23 @@ class Asking:
     the provider joins it with the results, and needs the thinking before them.
     """
 
-    def __init__(self) -> None:
-        self.at: int | None = None
-        self._seen_answer = False
+    def __init__(self, at: int | None = None, *, seen_answer: bool = False) -> None:
+        self.at, self.seen_answer = at, seen_answer
 
-    def look(self, offset: int, entry: Entry) -> None:
-        if self._seen_answer and self.at is not None:
-            return  # no earlier message can begin the turn
-        message, role = dict_or_empty(entry.get("message")), _role(entry)
-        if role == "user":
-            self.at = offset if self.at is None else self.at
-        elif role == "toolResult" and not self._seen_answer:
-            self.at, self._seen_answer = None, True
-        elif role == "assistant" and message.get("stopReason") not in NOT_REPLAYED:
-            self._seen_answer = True
+    @property
+    def found(self) -> bool:
+        """No earlier message can begin the turn."""
+        return self.seen_answer and self.at is not None
+
+    def look(self, place: int, node: BranchNode) -> None:
+        if self.found:
+            return
+        if node.role == "user":
+            self.at = place if self.at is None else self.at
+        elif node.role == "toolResult" and not self.seen_answer:
+            self.at, self.seen_answer = None, True
+        elif node.role == "assistant" and node.replayed:
+            self.seen_answer = True
 
 
 def _is_node(entry: Entry) -> bool:
@@ -220,9 +307,9 @@ def _is_node(entry: Entry) -> bool:
     if entry.get("type") == "leaf":
         links += [entry.get("targetId", ""), entry.get("appendParentId")]
     for link in links:
-        if link is not None and not (isinstance(link, str) and link.strip()):
+        if link is not None and (not isinstance(link, str) or not link or link.isspace()):
             return False
-    return entry.get("type") in TREE_TYPES or "parentId" in entry
+    return "parentId" in entry or entry.get("type") in TREE_TYPES
 
 
 # Replaces signed thinking. Read in @mariozechner/pi-ai 0.73.1 (`dist/providers/*.js`),
@@ -239,37 +326,46 @@ _UNVERIFIED = ("openai", "azure", "google", "mistral")
 _ENCRYPTING = ("openai-responses", "openai-codex-responses", "azure-openai-responses")
 
 
-def _thinking(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
+def _thinking(view: OpenClawLine) -> Iterator[Part]:
     # Anthropic and Bedrock verify the text against the signature. So a block is extracted as a
     # whole, and only before the last user message.
+    message = view.message
     api = str_or_empty(message.get("api"))
-    locked = None
-    if api != "anthropic-messages" and not api.startswith("bedrock"):
+    locked, verified = None, api == "anthropic-messages" or api.startswith("bedrock")
+    if not verified:
         locked = "thinking signed by its provider"
-    elif not before_last_user:
-        locked = "signed thinking of the last turn"
     elif _only_signed(message):
         locked = "nothing else is in its message"
-    for path, block in _blocks(message):
+    for index, block in view.thinking:
+        path = below(_CONTENT, index)
         chars = len(str_or_empty(block.get("thinking")))
         if not chars:
             continue
         if block.get("redacted"):
             yield Part(path, "thinking", chars, locked="redacted thinking")
         elif _is_signed(block, message):
-            yield Part(path, "thinking", chars, block=True, locked=locked, instead=EMPTIED)
+            yield Part(
+                path, "thinking", chars, block=True, locked=locked, instead=EMPTIED,
+                signed=verified, sent=chars,
+            )  # fmt: skip
         else:
-            yield Part((*path, "thinking"), "thinking", chars)
+            yield Part(below(path, "thinking"), "thinking", chars)
 
 
-def _thoughts(message: Entry) -> Thoughts | None:
+def _thoughts(view: OpenClawLine) -> Thoughts | None:
+    message = view.message
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api.startswith(_UNVERIFIED):
         return None
-    keys = ("model", "responseModel")
-    names = tuple(filter(None, (str_or_empty(message.get(key)) for key in keys)))
+    # pi records `providerThinkingLevel` if it asked to drop blocks with invalid signatures.
+    asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
+    model, answered = str_or_empty(message.get("model")), message.get("responseModel")
+    names = _names_of(model, str_or_empty(answered))
+    if not view.thinking:
+        return _no_thoughts(names, _only_signed(message), asked)
     signed, unsound = [], {}
-    for path, block in _blocks(message):
+    for index, block in view.thinking:
+        path = below(_CONTENT, index)
         if block.get("redacted") or _is_signed(block, message):
             text, signature = map(str_or_empty, map(block.get, ("thinking", "thinkingSignature")))
             signed.append((path, thinking_chars(text, signature)))
@@ -277,17 +373,26 @@ def _thoughts(message: Entry) -> Thoughts | None:
                 unsound[path] = HOLLOW
             elif is_damaged(signature, names):
                 unsound[path] = DAMAGED
-    # pi records `providerThinkingLevel` if it asked to drop blocks with invalid signatures.
-    asked = api == "anthropic-messages" and bool(str_or_empty(message.get("providerThinkingLevel")))
-    bound = any(covers_request(block.get("thinkingSignature")) for _, block in _blocks(message))
+    bound = any(covers_request(block.get("thinkingSignature")) for _, block in view.thinking)
     return Thoughts(names, tuple(signed), EMPTIED, _only_signed(message), asked, bound, unsound)
 
 
-def _reasoning(message: Entry) -> Reasoning | None:
+@lru_cache(64)
+def _names_of(*models: str) -> tuple[str, ...]:
+    return tuple(filter(None, models))
+
+
+@lru_cache(64)
+def _no_thoughts(names: tuple[str, ...], only_content: bool, asked_to_drop: bool) -> Thoughts:
+    return Thoughts(names, (), EMPTIED, only_content, asked_to_drop)
+
+
+def _reasoning(view: OpenClawLine) -> Reasoning | None:
+    message = view.message
     api = str_or_empty(message.get("api"))
     if message.get("stopReason") in NOT_REPLAYED or api not in _ENCRYPTING:
         return None
-    signed = any(_is_signed(block, message) for _, block in _blocks(message))
+    signed = any(_is_signed(block, message) for _, block in view.thinking)
     tokens = weight.counts(dict_or_empty(message.get("usage")), "reasoning")
     return Reasoning(str_or_empty(message.get("model")), tokens) if signed and tokens else None
 
@@ -303,11 +408,6 @@ def _dropped(message: Entry) -> int:
     return sum(note.get("reason") == "prefix_mismatch" for note in notes)
 
 
-def _blocks(message: Entry) -> Iterator[tuple[KeyPath, Entry]]:
-    for index, block in blocks_in(message.get("content"), "thinking"):
-        yield ("message", "content", index), block
-
-
 def _is_signed(block: Entry, message: Entry) -> bool:
     signature = block.get("thinkingSignature")
     # With openai-completions, it may be the name of a provider's field, which signs nothing.
@@ -321,7 +421,8 @@ def _only_signed(message: Entry) -> bool:
         kind = block.get("type")
         if kind == "thinking" and (block.get("redacted") or _is_signed(block, message)):
             continue
-        if kind not in ("text", "thinking") or str_or_empty(block.get(kind)).strip():
+        text = str_or_empty(block.get(kind)) if kind in ("text", "thinking") else "…"
+        if text and not text.isspace():
             return False
     return isinstance(content, list)
 
@@ -350,10 +451,99 @@ _CONTENT: KeyPath = ("message", "content")
 _DETAILS: KeyPath = ("message", "details")
 
 
+_LATER = -1  # a place behind the entries looked at
+# What a search for the last prompt may know before it looks at the entries of a chain.
+_KNOWN = ((None, False), (_LATER, False), (None, True))
+_MARKS = ("compaction", "reset", "context_edit")  # they change what is sent of earlier entries
+
+
+class OpenClawChain(Chain):
+    def __init__(self, entries: Sequence[Record]) -> None:
+        super().__init__()
+        branch = self._walk(entries, Branch())
+        self._repaired = branch.unproven
+        if branch.unproven:
+            self._walk(entries, Branch(void_leaves(entry.own for entry in entries)))
+        self._leaf: str | None = None  # the last entry of the tree, if the next may continue it
+        # The last prompt, by what is known of later entries.
+        self._asked: dict[tuple[int | None, bool], int | None] = {
+            (at, seen): at for at, seen in _KNOWN
+        }
+        self._look_at(entries, 0)
+
+    def _walk(self, entries: Sequence[Record], branch: Branch) -> Branch:
+        self.off, self.dead, reach = set(), {}, Reach()
+        for index in range(len(entries) - 1, -1, -1):
+            own = entries[index].own
+            if isinstance(own, frozenset):
+                branch.pass_over(own)
+                self.off.add(index)
+            elif not branch.contains(own):
+                self.off.add(index)
+                if index:  # the header is no entry of the tree
+                    self.dead[index] = OFF_BRANCH
+            elif why := reach.look(own):
+                self.dead[index] = why
+        lives = (entry.is_message and index not in self.off for index, entry in enumerate(entries))
+        self.counts = array("q", accumulate(lives))
+        return branch
+
+    def _look_at(self, entries: Sequence[Record], first: int) -> None:
+        for index in range(first, len(entries)):
+            entry = entries[index]
+            if isinstance(entry.own, frozenset):
+                self.open_turn = self.open_turn if entry.terminated else STILL_WRITTEN
+                continue
+            if entry.own.left is not None:
+                self.open_turn = entry.own.left or None
+            if entry.own.is_node:
+                self._leaf = entry.own.ident if entry.own.moves_leaf else None
+        before = self._asked
+        self._asked = {known: self._ask(entries, first, known, before) for known in _KNOWN}
+        self.last_user = self._asked[None, False]
+
+    def _ask(
+        self, entries: Sequence[Record], first: int, known: tuple[int | None, bool],
+        before: Mapping[tuple[int | None, bool], int | None],
+    ) -> int | None:  # fmt: skip
+        at, seen = known
+        asking = Asking(at, seen_answer=seen)
+        for index in range(len(entries) - 1, first - 1, -1):
+            if index not in self.off and (index not in self.dead or asking.at is None):
+                asking.look(index, entries[index].own)
+                if asking.found:
+                    return asking.at
+        if asking.at is None:
+            return before[None, asking.seen_answer]
+        asked = before[_LATER, False]
+        return asking.at if asked == _LATER else asked
+
+    def extended(self, entries: Sequence[Record]) -> bool:
+        first = len(self.counts)
+        for index in range(first, len(entries)):
+            entry = entries[index]
+            live = not isinstance(entry.own, frozenset) and entry.own.is_node
+            if live and not self._continues(entry.own):
+                return False
+            self.count(index, entry, live=live)
+            if live:
+                self._leaf = entry.own.ident
+            elif index and not isinstance(entry.own, frozenset):
+                self.dead[index] = OFF_BRANCH
+        self._look_at(entries, first)
+        return True
+
+    def _continues(self, node: BranchNode) -> bool:
+        if self._repaired or not node.moves_leaf or node.kind in _MARKS:
+            return False
+        return not node.has_parent or (node.parent is not None and node.parent == self._leaf)
+
+
 class OpenClaw(Format):
     name = "openclaw"
+    emptied = (EMPTIED,)
     has_reasoning = True
-    version = 7
+    version = 8
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
@@ -372,53 +562,31 @@ class OpenClaw(Format):
     def session(self, head: Sequence[Entry]) -> str | None:
         return usable_id(head[0].get("id"))
 
-    def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        branch = Branch()
-        survey = self._survey(lines, kept_messages, branch)
-        if not branch.unproven:
-            return survey
-        if next(iter(lines)).offset:  # only the end of a file: earlier lines may have the targets
-            return replace(survey, cursor=None)
-        return self._survey(lines, kept_messages, Branch(void_leaves(lines)))
+    def own(self, entry: Entry) -> BranchNode:
+        return _node(_view(entry))
 
-    def _survey(self, lines: Lines, kept_messages: int, branch: Branch) -> Survey:
-        positions: dict[int, int] = {}
-        dead: dict[int, str] = {}
-        dead_before, dead_why = 0, ""
-        messages, reach, asking = 0, Reach(), Asking()
-        judged: int | None = None  # offset of the line that shows whether the last turn is open
-        open_turn: str | None = None
-        for line in lines.backward():
-            complete = reach.over and messages > kept_messages and asking.at is not None
-            if judged is not None and (complete or branch.ended) and not branch.unproven:
-                dead_before, dead_why = line.offset + 1, reach.over or OFF_BRANCH
-                break
-            entry = parse(line.raw) if line.raw else None
-            if judged is None and (left := left_open(entry, line.terminated)) is not None:
-                judged, open_turn = line.offset, left or None
-            if entry is None:
-                branch.pass_over(line.raw or b"")
-                continue
-            if not branch.contains(entry):
-                dead[line.offset] = OFF_BRANCH
-                continue
-            unsent = reach.look(entry)
-            if unsent:
-                dead[line.offset] = unsent
-            if not unsent or asking.at is None:
-                asking.look(line.offset, entry)
-            if messages <= kept_messages:
-                is_message = self.is_message(entry)
-                positions[line.offset] = messages if is_message else max(messages - 1, 0)
-                messages += is_message
-        dead.pop(0, None)  # the header is no entry of the tree
-        cursor = None
-        if judged is not None:
-            cursor = dead_why or f"{branch.cursor} {reach.cursor}"
-        return Survey(
-            kept_messages, positions, open_turn, asking.at, dead, dead_before, dead_why,
-            since=judged, cursor=cursor,
+    def record(self, entry: Entry, line: Line, index: int) -> Record:
+        view, time = _view(entry), parse_time(entry.get("timestamp"))
+        calls, answers = _calls(view), view.role == "assistant"
+        step, sent = _step(view, calls), _sent(view)
+        return Record(
+            index, line.terminated, self.identity(entry, b"", line.number), None,
+            step.parent if step else None, step.role if step else None, _is_message(view), time,
+            step.names if step else (), step.text_path if step else None,
+            step is not None and step.closes, step is not None and step.cut_short,
+            values_sent(self._values(view), sent, entry), call_records(calls), None,
+            result_records(step.results) if step else (), sent, _answered(view, time), (),
+            _thoughts(view) if answers else None, _reasoning(view) if answers else None,
+            _dropped(view.message) if answers else 0, view.kind == "compaction",
+            view.kind == "model_change", None,
+            marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), _node(view),
         )  # fmt: skip
+
+    def own_of_unreadable(self, line: Line) -> frozenset[str]:
+        return _names_in(line)
+
+    def chain(self, entries: Sequence[Record]) -> Chain:
+        return OpenClawChain(entries)
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
@@ -427,11 +595,14 @@ class OpenClaw(Format):
         return _SHORT_ID.fullmatch(entry_id) is not None or super().is_random(entry_id)
 
     def is_message(self, entry: Entry) -> bool:
-        return _role(entry) in _ROLES or entry.get("type") == "custom_message"
+        return _is_message(_view(entry))
 
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
-        role: Any = _role(entry)
+    def values(self, entry: Entry) -> Iterator[Part]:
+        return self._values(_view(entry))
+
+    def _values(self, view: OpenClawLine) -> Iterator[Part]:
+        entry, kind, message = view.entry, view.kind, view.message
+        role: Any = view.role
         if kind == "custom_message":
             yield from content_parts(entry.get("content"), ("content",), "custom", None)
         elif not (kind == "session" or _has_message(entry)) and entry.get(EXTRACTABLE) is True:
@@ -439,14 +610,15 @@ class OpenClaw(Format):
                 yield from leaves(entry.get(key), (key,), "custom", None)
         if role == "toolResult":
             tool = str_or_none(message.get("toolName"))
-            yield from content_parts(message.get("content"), _CONTENT, "tool_result", tool)
-            yield from leaves(message.get("details"), _DETAILS, "tool_result", tool, dead=True)
+            of = tool, str_or_none(message.get("toolCallId"))
+            yield from content_parts(view.content, _CONTENT, "tool_result", *of)
+            yield from leaves(message.get("details"), _DETAILS, "tool_result", *of, dead=True)
         elif role in ("assistant", BOOKKEEPING):
-            yield from _assistant(message, before_last_user=survey.before_last_user(offset))
+            yield from _assistant(view)
         elif role == "bashExecution":
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
         elif role in ("user", "custom"):
-            yield from content_parts(message.get("content"), _CONTENT, role, None)
+            yield from content_parts(view.content, _CONTENT, role, None)
 
     def anchor(self, entry: Entry, path: KeyPath) -> str | None:
         if _role(entry) == "toolResult":
@@ -455,39 +627,22 @@ class OpenClaw(Format):
         return str_or_none(block.get("id")) if block.get("type") == "toolCall" else None
 
     def thoughts(self, entry: Entry) -> Thoughts | None:
-        return _thoughts(entry["message"]) if _role(entry) == "assistant" else None
+        view = _view(entry)
+        return _thoughts(view) if view.role == "assistant" else None
 
     def reasoning(self, entry: Entry) -> Reasoning | None:
-        return _reasoning(entry["message"]) if _role(entry) == "assistant" else None
+        view = _view(entry)
+        return _reasoning(view) if view.role == "assistant" else None
 
     def reasoning_dropped(self, entry: Entry) -> int:
         return _dropped(entry["message"]) if _role(entry) == "assistant" else 0
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
-        kind, role = entry.get("type"), _role(entry)
-        if kind == "session":
-            return None
-        linked = (str_or_none(entry.get("parentId")), references(entry))
-        if not _has_message(entry):
-            aside: Role = "aside" if kind == "custom_message" else "fixed"
-            return TurnStep("note" if kind in _NOTES else aside, *linked)
-        message = entry["message"]
-        if role == "assistant":
-            stop = message.get("stopReason")
-            return reply_step(
-                message, linked, self.calls(entry),
-                stopped=stop in FINAL_STOPS and stop not in NOT_REPLAYED,
-                cut_short=stop in FINAL_STOPS[1:],
-            )  # fmt: skip
-        if role == BOOKKEEPING:
-            return TurnStep("note", *linked)
-        results = (_result(message),) if role == "toolResult" else ()
-        return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
+        view = _view(entry)
+        return _step(view, _calls(view))
 
     def calls(self, entry: Entry) -> Iterator[ToolCall]:
-        if _role(entry) == "assistant":
-            content = entry["message"].get("content")
-            yield from calls_in(content, _CONTENT, "toolCall", "arguments")
+        return iter(_calls(_view(entry)))
 
     def result_texts(self, entry: Entry) -> Iterator[ResultText]:
         if _role(entry) == "toolResult":
@@ -496,41 +651,10 @@ class OpenClaw(Format):
             yield from results_in(entry, parts, message.get("toolCallId"))
 
     def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
-        kind, message = entry.get("type"), entry.get("message")
-        if kind == "custom_message":
-            return weight.content(entry.get("content"))
-        if kind in ("compaction", "branch_summary"):
-            return Sent(len(str_or_empty(entry.get("summary"))))
-        if kind != "message" or not isinstance(message, dict):
-            return Sent()
-        role = _role(entry)
-        if role == BOOKKEEPING:
-            return Sent()
-        if role == "bashExecution":
-            if message.get("excludeFromContext") is True:
-                return Sent()
-            return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
-        if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
-            return Sent()
-        return weight.content(message.get("content"))
+        return _sent(_view(entry))
 
     def call(self, entry: Entry) -> ModelCall | None:
-        message, role = dict_or_empty(entry.get("message")), _role(entry)
-        if role != "assistant":
-            return None if role == BOOKKEEPING else _aside(entry, message)
-        # On a new branch, OpenClaw repeats messages. Only the ids of their entries differ.
-        names = (message.get("responseId"), message.get("timestamp"))
-        ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
-        usage = dict_or_empty(message.get("usage"))
-        call = weight.recorded(entry, usage, message.get("model"), ident)
-        if message.get("stopReason") in NOT_REPLAYED:
-            error = str_or_empty(message.get("errorMessage"))
-            provider = str_or_empty(message.get("provider"))
-            failed = weight.unanswered(entry, error, call.model, provider)
-            return replace(failed, ident=ident, dollars=call.dollars)
-        call = replace(call, end="cut") if message.get("stopReason") == "length" else call
-        # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
-        return None if message.get("api") == "cli" and not call.tokens else call
+        return _answered(_view(entry), parse_time(entry.get("timestamp")))
 
     def starts_context(self, entry: Entry) -> bool:
         return entry.get("type") == "compaction"
@@ -539,7 +663,78 @@ class OpenClaw(Format):
         return entry.get("type") == "model_change"
 
 
-def _aside(entry: Entry, message: Entry) -> ModelCall | None:
+def _is_message(view: OpenClawLine) -> bool:
+    return view.role in _ROLES or view.kind == "custom_message"
+
+
+def _has_emptied(view: OpenClawLine) -> bool:
+    return any(block.get("thinkingSignature") == "" for _, block in view.thinking)
+
+
+def _step(view: OpenClawLine, calls: tuple[ToolCall, ...]) -> TurnStep | None:
+    entry, kind, role, message = view.entry, view.kind, view.role, view.message
+    if kind == "session":
+        return None
+    linked = (str_or_none(entry.get("parentId")), references(entry))
+    if role is None and not _has_message(entry):
+        aside: Role = "aside" if kind == "custom_message" else "fixed"
+        return TurnStep("note" if kind in _NOTES else aside, *linked)
+    if role == "assistant":
+        stop = message.get("stopReason")
+        return reply_step(
+            message, linked, calls,
+            stopped=stop in FINAL_STOPS and stop not in NOT_REPLAYED,
+            cut_short=stop in FINAL_STOPS[1:],
+        )  # fmt: skip
+    if role == BOOKKEEPING:
+        return TurnStep("note", *linked)
+    results = (_result(message),) if role == "toolResult" else ()
+    return TurnStep(_ROLES.get(role or "", "fixed"), *linked, results=results)
+
+
+def _calls(view: OpenClawLine) -> tuple[ToolCall, ...]:
+    if view.role != "assistant" or not view.calls:
+        return ()
+    return tuple(calls_in(view.calls, _CONTENT, "arguments"))
+
+
+def _sent(view: OpenClawLine) -> Sent:
+    entry, kind, role, message = view.entry, view.kind, view.role, view.message
+    if kind == "custom_message":
+        return weight.content(entry.get("content"))
+    if kind in ("compaction", "branch_summary"):
+        return Sent(len(str_or_empty(entry.get("summary"))))
+    if role == BOOKKEEPING or (role is None and not _has_message(entry)):
+        return NOTHING
+    if role == "bashExecution":
+        if message.get("excludeFromContext") is True:
+            return NOTHING
+        return Sent(sum(len(str_or_empty(message.get(key))) for key in ("command", "output")))
+    if role == "assistant" and message.get("stopReason") in NOT_REPLAYED:
+        return NOTHING
+    return weight.content(view.content)
+
+
+def _answered(view: OpenClawLine, time: float | None) -> ModelCall | None:
+    entry, message = view.entry, view.message
+    if view.role != "assistant":
+        return None if view.role == BOOKKEEPING else _aside(entry, message, time)
+    # On a new branch, OpenClaw repeats messages. Only the ids of their entries differ.
+    names = (message.get("responseId"), message.get("timestamp"))
+    ident = repr(names if all(names) else (entry.get("id"), entry.get("timestamp")))
+    usage = dict_or_empty(message.get("usage"))
+    call = weight.recorded(time, usage, message.get("model"), ident)
+    if message.get("stopReason") in NOT_REPLAYED:
+        error = str_or_empty(message.get("errorMessage"))
+        provider = str_or_empty(message.get("provider"))
+        failed = weight.unanswered(time, error, call.model, provider)
+        return replace(failed, ident=ident, dollars=call.dollars)
+    call = replace(call, end="cut") if message.get("stopReason") == "length" else call
+    # After a failed run, openclaw 2026.7.35 repeats the answer with this `api`.
+    return None if message.get("api") == "cli" and not call.tokens else call
+
+
+def _aside(entry: Entry, message: Entry, time: float | None) -> ModelCall | None:
     """Return a recorded call that is no answer: of pi's cache warmer, a summary or a tool.
 
     pi 1.6.0 repeats a request while it waits, so that its cache lives for up to half an hour more
@@ -549,7 +744,7 @@ def _aside(entry: Entry, message: Entry) -> ModelCall | None:
     if not isinstance(usage, dict):
         return None
     ident = repr((entry.get("id"), entry.get("timestamp")))
-    call = replace(weight.recorded(entry, usage, entry.get("model"), ident), end="aside")
+    call = replace(weight.recorded(time, usage, entry.get("model"), ident), end="aside")
     warms = entry.get("kind") == "cache_warm"
     return call if warms else replace(call, tokens=0, cached=0, written=0)
 
@@ -566,15 +761,19 @@ def _result(message: Entry) -> ToolResult:
 def left_open(entry: Entry | None, terminated: bool = True) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     if entry is None:
-        return None if terminated else "the last line is still being written"
-    role, message = _role(entry), dict_or_empty(entry.get("message"))
+        return None if terminated else STILL_WRITTEN
+    return _left_open(_view(entry))
+
+
+def _left_open(view: OpenClawLine) -> str | None:
+    role = view.role
     if role in ("user", "toolResult"):
         return f"the last turn is open: a {'user message' if role == 'user' else 'tool result'}"
     if role != "assistant":
         return None
-    if any(blocks_in(message.get("content"), "toolCall")):
+    if view.calls:
         return "the last turn is open: a tool call"
-    stopped = message.get("stopReason") in FINAL_STOPS
+    stopped = view.message.get("stopReason") in FINAL_STOPS
     return "" if stopped else "the last turn is open: the assistant has not stopped"
 
 
@@ -598,20 +797,21 @@ def is_bookkeeping(entry: Entry | None) -> bool:
 def _is_bookkeeping(message: Entry) -> bool:
     if message.get("provider") == "openclaw" and message.get("model") in _UNSENT_MODELS:
         return True
-    return dict_or_empty(message.get("openclawDeliveryMirror")).get("kind") in _DELIVERIES
+    mirror = message.get("openclawDeliveryMirror")
+    return isinstance(mirror, dict) and mirror.get("kind") in _DELIVERIES
 
 
-def _assistant(message: Entry, *, before_last_user: bool) -> Iterator[Part]:
-    content = message.get("content")
-    yield from content_parts(content, _CONTENT, "assistant", None)
-    yield from _thinking(message, before_last_user=before_last_user)
-    for index, block in blocks_in(content, "toolCall"):
+def _assistant(view: OpenClawLine) -> Iterator[Part]:
+    yield from content_parts(view.content, _CONTENT, "assistant")
+    if view.thinking:
+        yield from _thinking(view)
+    for index, block in view.calls:
         if isinstance(block.get("arguments"), dict):
-            path: KeyPath = (*_CONTENT, index, "arguments")
+            path = below(below(_CONTENT, index), "arguments")
             # Gemini may verify its signatures.
             signed = "call signed by its provider" if block.get("thoughtSignature") else None
-            tool = str_or_none(block.get("name"))
-            yield from leaves(block["arguments"], path, "tool_call", tool, locked=signed)
+            of = str_or_none(block.get("name")), str_or_none(block.get("id"))
+            yield from leaves(block["arguments"], path, "tool_call", *of, locked=signed)
 
 
 # A database also has indexes of the text of user and assistant messages (openclaw 2026.9.6,
@@ -621,13 +821,11 @@ INDEXED = "an index of the agent's database may depend on it"
 
 class OpenClawRows(OpenClaw):
     versions = (2, 3, 4)
+    appends_anew = True
     archives: ArchiveForm | None = None  # an archive would change indexed text
 
-    def survey(self, lines: Lines, kept_messages: int) -> Survey:
-        return replace(super().survey(lines, kept_messages), appends_anew=True)
-
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        for part in super().parts(entry, survey, offset):
+    def _values(self, view: OpenClawLine) -> Iterator[Part]:
+        for part in super()._values(view):
             # A placeholder for a whole block is text that the indexes would lack. Whether they use
             # signed thinking, also a whole block, is unknown.
             adds_text = part.block and part.kind != "tool_result"

@@ -6,27 +6,31 @@ Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5
 
 import json
 import math
+from json.encoder import encode_basestring
 from typing import Any
 
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall, Sent
 
 _MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
 
 
-def unanswered(entry: Entry, text: str, model: str | None, provider: str = "") -> ModelCall:
+def unanswered(at: float | None, text: str, model: str | None, provider: str = "") -> ModelCall:
     """Return a call that failed with the error message `text`."""
     why = refusal(text, provider)
-    at = parse_time(entry.get("timestamp"))
     return ModelCall(None, model, 0, at, why, "refused" if why else "failed")
 
 
 def counts(usage: Entry, *keys: str) -> int:
-    return sum(value for value in map(usage.get, keys) if type(value) is int and 0 < value < _MOST)
+    total = 0
+    for key in keys:
+        value = usage.get(key)
+        if type(value) is int and 0 < value < _MOST:
+            total += value
+    return total
 
 
 def dollars(value: object) -> float | None:
@@ -35,36 +39,55 @@ def dollars(value: object) -> float | None:
     return None
 
 
-def recorded(entry: Entry, usage: Entry, model: object, ident: str | None = None) -> ModelCall:
-    """Return the call that the model answered with an entry. `usage` may be any provider's.
+def recorded(
+    at: float | None, usage: Entry, model: object, ident: str | None = None
+) -> ModelCall:  # fmt: skip
+    """Return the call that the model answered at a time. `usage` may be any provider's.
 
     OpenAI's prompt tokens include cached ones. Others count them separately.
     """
     other = "input_tokens" if "input_tokens" in usage else "input"
     prompt = "prompt_tokens" if "prompt_tokens" in usage else other
-    separate = ("cacheRead", "cacheWrite", "cache_read_input_tokens", "cache_creation_input_tokens")
-    cached = counts(usage, "cacheRead", "cache_read_input_tokens", "cached_input_tokens") or max(
-        counts(dict_or_empty(usage.get(key)), "cached_tokens")
-        for key in ("prompt_tokens_details", "input_tokens_details")
-    )
-    hour = counts(usage, "cacheWrite1h") or counts(
-        dict_or_empty(usage.get("cache_creation")), "ephemeral_1h_input_tokens"
-    )
-    costs = dict_or_empty(usage.get("cost"))
-    parts = [dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
-    cost = math.fsum(filter(None, parts))
+    read = counts(usage, "cacheRead", "cache_read_input_tokens")
+    written = counts(usage, "cacheWrite", "cache_creation_input_tokens")
+    cached = read + counts(usage, "cached_input_tokens")
+    if not cached:
+        details = map(usage.get, ("prompt_tokens_details", "input_tokens_details"))
+        cached = max([counts(one, "cached_tokens") if isinstance(one, dict) else 0
+                      for one in details])  # fmt: skip
+    hour, creation = counts(usage, "cacheWrite1h"), usage.get("cache_creation")
+    if not hour and isinstance(creation, dict):
+        hour = counts(creation, "ephemeral_1h_input_tokens")
+    costs, cost = usage.get("cost"), 0.0
+    if isinstance(costs, dict):
+        parts = [dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
+        cost = math.fsum(filter(None, parts))
+    else:
+        costs = {}
     return ModelCall(
-        ident, str_or_empty(model) or None, counts(usage, prompt, *separate),
-        parse_time(entry.get("timestamp")), cached=cached, hour=bool(hour),
-        written=counts(usage, "cacheWrite", "cache_creation_input_tokens"),
+        ident, str_or_empty(model) or None, counts(usage, prompt) + read + written, at,
+        cached=cached, hour=bool(hour), written=written,
         output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
         dollars=dollars(costs.get("total")),  # agents record 0 if they know no price
     )  # fmt: skip
 
 
-def _json(value: object) -> int:
+def _json(value: Any) -> int:
+    """Return the number of characters of a value as JSON, as `json.dumps` writes it."""
+    if isinstance(value, str):
+        return len(encode_basestring(value))
+    if isinstance(value, dict):
+        inner = [_json(key) + _json(item) for key, item in value.items()]
+        return sum(inner) + 4 * len(inner) or len("{}")
+    if isinstance(value, list):
+        inner = [_json(item) for item in value]
+        return sum(inner) + 2 * len(inner) or len("[]")
+    return len(json.dumps(value))
+
+
+def _given(value: Any) -> int:
     try:
-        return len(json.dumps(value, ensure_ascii=False)) if value is not None else 0
+        return 0 if value is None else _json(value)
     except (ValueError, RecursionError):
         return 0
 
@@ -72,15 +95,20 @@ def _json(value: object) -> int:
 def content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
-    sent = Sent()
+    chars = pictures = data = 0
     for block in value if depth and isinstance(value, list) else ():
         if isinstance(block, dict):
-            sent += _block(block, depth - 1)
-    return sent
+            sent = _block(block, depth - 1)
+            chars += sent.chars
+            pictures += sent.pictures
+            data += sent.data
+    return Sent(chars, pictures, data)
 
 
 def _block(block: Entry, depth: int) -> Sent:
     kind = block.get("type")
+    if kind == "text":
+        return Sent(len(str_or_empty(block.get("text"))))
     if kind in ("image", "document", "input_image", "image_url"):
         source = dict_or_empty(block.get("source"))
         if source.get("type") == "text":
@@ -90,7 +118,7 @@ def _block(block: Entry, depth: int) -> Sent:
         return Sent(0, 1, sum(map(len, map(str_or_empty, data))))
     if kind in ("tool_use", "toolCall"):
         given = block.get("input", block.get("arguments"))
-        return Sent(len(str_or_empty(block.get("name"))) + _json(given))
+        return Sent(len(str_or_empty(block.get("name"))) + _given(given))
     if kind == "tool_result":
         return content(block.get("content"), depth)
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))

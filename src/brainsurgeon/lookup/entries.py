@@ -19,7 +19,7 @@ from brainsurgeon.errors import (
     NotFoundError,
 )
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.owners import Place, countable, of_other_agents
 from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
@@ -158,17 +158,20 @@ def _standing(
     form, record = opened.format, session.record
     place = Place(session.path, session.agent_directory, record)
     others = of_other_agents(store, place, {value.session_id for value in values})
-    matcher = Matcher(form, form.survey(opened.lines, 0), Records(
+    transcript = opened.transcript
+    records = Records(
         countable(values, others, form),
         same_identity=store.sessions.same_identity(
             opened.identity, (value.session_id for value in values)
         ),
         own=record.id if record else None, others=Others(others),
-    ))  # fmt: skip
-    found, ids = dict[int, Extraction](), set[str]()
-    for parsed in parsed_lines(opened.lines, form):
-        found.update((value.id, value) for value in matcher.standing(parsed))
-        ids.add(parsed.ident or "")
+    )  # fmt: skip
+    matcher = Matcher(transcript, records, opened.parsed)
+    found = dict[int, Extraction]()
+    for index, entry in enumerate(transcript.entries):
+        if entry.marks or entry.ident in matcher.replaced:
+            found.update((value.id, value) for value in matcher.standing(index))
+    ids = {entry.ident for entry in transcript.entries}
     # In another entry, a value counts only if the recorded entry is gone.
     copied = {ident for ident, recorded in matcher.moved.items() if recorded in ids}
     return [value for value in found.values() if value.id not in copied]
@@ -254,8 +257,8 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
             line for line in opened.lines
             if line.raw and any(text in line.raw for text in wanted_bytes)
         )  # fmt: skip
-        for parsed in parsed_lines(lines, opened.format):
-            if (ident := parsed.ident) is not None and ident in ids:
+        for _, entry in entries_of(opened.format, lines):
+            if (ident := entry.ident) is not None and ident in ids:
                 return [ident]
             if ident is not None and ident.startswith(wanted):
                 prefixed[ident] = None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UnnamedError, UsageError
-from brainsurgeon.formats.base import Format, dict_or_empty
+from brainsurgeon.formats.base import dict_or_empty
 from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.lookup.sessions import (
     Session,
@@ -20,9 +20,10 @@ from brainsurgeon.lookup.sessions import (
     of_calling_process,
     session_among,
 )
-from brainsurgeon.model.entries import Entry, Lines, parse
+from brainsurgeon.model.entries import Entry
+from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.planning.rules import silence
-from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
 from brainsurgeon.store import Store
@@ -241,39 +242,39 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
         return False
     try:
         with open_session(session.file) as opened:
-            survey = opened.format.survey(opened.lines, 0)
-            if survey.open_turn is None:
+            if opened.transcript.chain.open_turn is None:
                 return False
-            waiting = _unanswered(opened.lines, opened.format, survey.last_user)
-            return any(_is_same_call(arguments, call) for arguments in waiting)
+            return any(_is_same_call(arguments, call) for arguments in _unanswered(opened))
     except (OSError, RefusedError, BusyError):
         return False
 
 
-def _unanswered(lines: Lines, form: Format, last_user: int | None) -> list[Entry]:
+def _unanswered(opened: AnyOpen) -> list[Entry]:
     """Return the arguments of the newest tool calls after the prompt that have no result yet."""
+    entries, last_user = opened.transcript.entries, opened.transcript.chain.last_user
     answered: set[str | None] = set()
     unnamed, waiting, seen_call = 0, [], False
-    for line in lines.backward():
-        if last_user is not None and line.offset <= last_user:
+    for index in range(len(entries) - 1, -1 if last_user is None else last_user, -1):
+        entry = entries[index]
+        if entry.role == "prompt" or (entry.cut_short and not entry.calls):
             break
-        if not line.raw or (entry := parse(line.raw)) is None:
-            continue
-        step = form.turn_step(entry)
-        if step and (step.role == "prompt" or (step.cut_short and not step.calls)):
-            break
-        answers, calls = list(form.result_texts(entry)), list(form.calls(entry))
-        ident = form.identity(entry, line.raw, line.number)
-        if seen_call and form.is_message(entry) and not calls:
+        if seen_call and entry.is_message and not entry.calls:
             break  # earlier calls were answered before the newest were made
-        answered |= {answer.call_id for answer in answers if answer.call_id}
-        unnamed += any(answer.call_id is None for answer in answers)
-        for call in reversed(calls):
+        answered |= _answered(entry)
+        unnamed += any(result.call_id is None for result in entry.results)
+        for number in reversed(range(len(entry.calls))):
             seen_call = True
-            if not {call.call_id, ident} & answered and unnamed == 0:
-                waiting.append(dict_or_empty(call.arguments))
+            if not {entry.calls[number].call_id, entry.ident} & answered and unnamed == 0:
+                calls = [*opened.format.calls(opened.parsed(index).entry)]
+                waiting.append(dict_or_empty(calls[number].arguments))
             unnamed = max(0, unnamed - 1)
     return waiting
+
+
+def _answered(entry: Record) -> set[str]:
+    # In the file of a sub-agent, entries are no steps of a turn: their results are only values.
+    shown = (value.call for value in entry.values if value.kind == "tool_result" and not value.dead)
+    return set(filter(None, (*shown, *(result.call_id for result in entry.results))))
 
 
 def _is_same_call(written: Entry, call: Entry) -> bool:

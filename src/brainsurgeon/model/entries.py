@@ -67,7 +67,7 @@ class Lines(Protocol):
         """Yield the lines from the last to the first, with `number` 0 (unknown)."""
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, gc=False):
     """A value of an entry that could be extracted.
 
     A `block` is a whole object, such as an image. A text block replaces it, since providers refuse
@@ -83,6 +83,21 @@ class Part(Struct, frozen=True):
     locked: str | None = None  # why no rule may extract the value
     dead: bool = False  # never sent to a model, such as a copy for the agent's screen
     instead: bytes | None = None
+    call: str | None = None  # the id of the tool call that it belongs to
+    signed: bool = False  # locked in the last turn, as a signature covers it
+    # The value is only there if its entry is, or is not, before the last compaction.
+    before_compaction: bool | None = None
+    sent: int | None = None  # characters in a request, if not all of them and no picture
+    digest: bytes | None = None  # of what a model sees of a result or a note of the system
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Return characters, pictures and bytes of pictures in a request."""
+        if self.dead:
+            return 0, 0, 0
+        if self.sent is None and self.block:
+            return 0, 1, self.chars
+        return self.chars if self.sent is None else self.sent, 0, 0
 
 
 class RemovedValue(Struct, frozen=True):

@@ -57,11 +57,15 @@ class Extraction(RemovedValue, frozen=True):
     state: str  # "expired"; "standing" while a session contains the placeholder; else "restored"
 
     def is_in(self, entry: Entry) -> bool:
-        value = value_at(entry, self.path)
+        return bool(value_at(entry, self.path) == self.token)
+
+    @property
+    def token(self) -> Any:
+        """What replaced the value."""
         if self.replacement is not None:
-            return bool(value == json.loads(self.replacement))
+            return json.loads(self.replacement)
         text = self.placeholder
-        return bool(value == ({"type": "text", "text": text} if self.block else text))
+        return {"type": "text", "text": text} if self.block else text
 
     @property
     def placeholder(self) -> str:

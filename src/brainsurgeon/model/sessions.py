@@ -179,10 +179,11 @@ class Survey(Struct, frozen=True):
     dead_why: str = ""
     quiet: float = 0.0  # seconds without a change after which the last turn counts as finished
     appends_anew: bool = False  # the agent may write an entry again under another id and keep both
-    # The offset of the line that shows whether the last turn is finished; None if unknown. While
-    # `cursor` is the same, the branch and the dead entries before the surveyed lines are the same.
-    since: int | None = None
-    cursor: str | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
+    # Ids of calls by the ids of entries that hold the pictures and documents of their results.
+    beside: Mapping[str, str] = field(default_factory=dict)
+    # Ids of calls whose results the agent or its provider replaces with a short text.
+    replaced: frozenset[str] = frozenset()
 
     def position(self, offset: int) -> int:
         return self.positions.get(offset, OLD)
@@ -196,26 +197,3 @@ class Survey(Struct, frozen=True):
 
 
 NO_SURVEY = Survey(0, MappingProxyType({}), None)  # every entry counts as old
-
-
-class Resume(Struct, frozen=True):
-    """The place, `offset` and line `number`, from which the next scan reads only a file's tail.
-
-    While a survey of the tail has the same `cursor`, decisions about earlier lines stay valid.
-    """
-
-    fingerprint: Fingerprint
-    mark: bytes  # a digest, by which a file that only grew is recognised
-    rules: str
-    format: str
-    identity: str | None
-    session_id: int | None
-    offset: int
-    number: int
-    cursor: str
-    placeholders: bool  # our placeholders may occur before the tail
-    lost: int = 0  # values before the tail that cannot be restored, as in `Sightings.lost`
-
-    def may_apply_to(self, now: Fingerprint) -> bool:
-        then = self.fingerprint
-        return now == then or (now.file_id == then.file_id and now.size > then.size)

@@ -118,7 +118,7 @@ PICTURE = 1500
 RATE = 0.33  # tokens per character if recorded calls allow no estimate
 
 
-class Sent(Struct, frozen=True):  # the size of a request or a part of it
+class Sent(Struct, frozen=True, gc=False):  # the size of a request or a part of it
     chars: int = 0
     pictures: int = 0  # and documents
     data: int = 0  # bytes of the pictures and documents, as base64
@@ -137,12 +137,14 @@ class Sent(Struct, frozen=True):  # the size of a request or a part of it
         return round(rate * self.chars + PICTURE * self.pictures)
 
 
+NOTHING = Sent()
+
 # Why a provider refused a prompt.
 TOO_LONG, TOO_LARGE, SIGNATURE = "too long", "too large", "signature"
 BLOCK, BLOCKS = "a picture or document is too large", "too many pictures and documents"
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     """The answer of a provider that did not accept a prompt."""
 
     # TOO_LONG (in tokens), TOO_LARGE (in bytes), BLOCK (one of them, in bytes), BLOCKS, SIGNATURE.
@@ -151,7 +153,7 @@ class Refusal(Struct, frozen=True):
     limit: int | None = None  # the highest number allowed, if stated
 
 
-class ModelCall(Struct, frozen=True):
+class ModelCall(Struct, frozen=True, gc=False):
     ident: str | None  # of the API message, which may be written as several entries
     model: str | None
     tokens: int = 0  # of the prompt, cached or not; 0 if not recorded, as for failed calls

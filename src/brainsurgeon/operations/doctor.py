@@ -327,7 +327,7 @@ def _databases(settings: Settings) -> Iterator[Finding]:
 
 def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> SessionPlaceholders:
     record = find_record(store, session)
-    examined = examine_open(settings, store, session, 0.0, record, kept_messages=0)
+    examined = examine_open(settings, store, session, 0.0, record)
     planned = plan_of_everything(examined)
     is_expired = {
         value.id: value.blob_id is None

@@ -57,8 +57,7 @@ def _replay(
         lean = examined.settings.under("lean").decision_rules()
         recorded, recorded_lean = (
             history(
-                examined.session.lines, examined.format, examined.survey, calibrated, applied,
-                original,
+                examined.transcript, calibrated, applied, examined.session.parsed, original
             )
             for applied in (rules, lean)
         )  # fmt: skip

@@ -152,8 +152,7 @@ class _EntryReader:
         self._form = session.format
         where = claude_code.location(session.file.path)
         self._is_subagent = where is not None and where.subagent is not None
-        survey = self._form.survey(session.lines, 0)
-        self._matcher = Matcher(self._form, survey, records)
+        self._matcher = Matcher(session.transcript, records, session.parsed)
         self._read: dict[int, tuple[int, str | None]] = {}  # by offset: length and entry id
 
     def _lines(self) -> Iterator[ParsedLine]:
@@ -203,5 +202,8 @@ class _EntryReader:
         return self._filled(parsed).answer(self._form, call.call_id)[0]
 
     def _filled(self, parsed: ParsedLine) -> planned.Filled:
-        token = partial(json_text, self._store)
-        return planned.filled(parsed.entry, self._matcher.standing(parsed), token)
+        token, index = (
+            partial(json_text, self._store),
+            self._session.transcript.index_at(parsed.offset),
+        )
+        return planned.filled(parsed.entry, self._matcher.standing(index), token)

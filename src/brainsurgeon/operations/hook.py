@@ -2,10 +2,8 @@
 
 import os
 
-from msgspec.structs import replace
-
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
@@ -34,8 +32,8 @@ def advice(
             return None
         examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
         # The turn is over, though its last line may not be written yet.
-        closed = replace(examined, survey=replace(examined.survey, open_turn=None))
-        planner = Planner(closed, closed.records)
+        examined.transcript.chain.open_turn = None
+        planner = Planner(examined, examined.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)
         load_after = full.load - fit_in(planner).plan.tokens
@@ -49,14 +47,14 @@ def advice(
 
 def _last_call_if_full(settings: Settings, session: OpenSession) -> ModelCall | None:
     """Return the last call if it was refused or too full. Drop lines before a compaction."""
-    last, form = None, session.format
-    for line in parsed_lines(session.lines.backward(), form):
-        call = form.call(line.entry)
+    last = None
+    for line, entry in entries_of(session.format, session.lines.backward()):
+        call = entry.call
         if last is None and call and (call.tokens or call.refusal):
             last, load = call, call.tokens + call.output
             if not (call.refusal or is_too_full(settings, session, call.model, load)):
                 return None
-        if form.starts_context(line.entry):
-            session.lines = session.lines_from(line.offset, 1)
+        if entry.compacts:
+            session.begin_at(line.offset, 1)
             break
     return last

@@ -6,9 +6,9 @@ from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
-from brainsurgeon.formats.base import DAMAGED, HOLLOW, parsed_lines
+from brainsurgeon.formats.base import DAMAGED, HOLLOW
+from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.lookup import sessions
-from brainsurgeon.model.entries import placeholder_in, value_at
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
@@ -82,13 +82,12 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
     planned, size = fitting.plan, examined.session.fingerprint.size
     removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
-    form, survey = examined.format, examined.survey
-    live = (line for line in examined.session.lines if not survey.dead(line.offset))
-    for parsed in parsed_lines(live, form):
-        for part in form.parts(parsed.entry, survey, parsed.offset):
-            if not part.dead and placeholder_in(value_at(parsed.entry, part.path)) is None:
-                sums = went if (parsed.ident, part.path) in removed else stays
-                sums.add(part.kind, part.tool, chars=part.chars)
+    transcript = examined.transcript
+    for index, entry in transcript.live():
+        for value in transcript.values(index):
+            if not (value.dead or placeholder_at(entry, value.path)):
+                sums = went if (entry.ident, value.path) in removed else stays
+                sums.add(value.kind, value.tool, chars=value.chars)
     return Relief(
         fitting.before, fitting.after, fitting.room, fitting.protected, fitting.least,
         fitting.room_bytes,

@@ -27,7 +27,6 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.hosts.claude_code import calling_session
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import (
@@ -244,11 +243,12 @@ def _has_originals(
     file: SessionFile, *, entry_id: str, values: Iterable[Extraction], texts: dict[int, bytes]
 ) -> bool:
     with suppress(OSError, RefusedError), open_session(file) as opened:
-        originals = (
-            all(value_at(parsed.entry, one.path) == entries.decode(texts[one.id]) for one in values)
-            for parsed in parsed_lines(opened.lines, opened.format) if parsed.ident == entry_id
-        )  # fmt: skip
-        return next(originals, False)
+        listed = enumerate(opened.transcript.entries)
+        index = next((at for at, entry in listed if entry.ident == entry_id), None)
+        here = {} if index is None else opened.parsed(index).entry
+        return bool(here) and all(
+            value_at(here, one.path) == entries.decode(texts[one.id]) for one in values
+        )
     return False
 
 
@@ -478,9 +478,7 @@ def _without_record(
 ) -> reports.SessionRestore | None:
     try:
         with open_session(file) as opened:
-            plan = inspect.plan_of_everything(
-                inspect.examine_open(settings, store, opened, now, kept_messages=0)
-            )
+            plan = inspect.plan_of_everything(inspect.examine_open(settings, store, opened, now))
     except RefusedError:
         return reports.SessionRestore(title, "nothing to undo")
     except (BusyError, OSError) as why:

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from brainsurgeon import errors, interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.sqlite import DatabaseState
-from brainsurgeon.lookup.sessions import find_record, note_found
-from brainsurgeon.model.plans import Outcome, Result
+from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
+from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
-from brainsurgeon.model.sessions import NotIdleError, SessionFile, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
-from brainsurgeon.rewrite import inspect, recover, tail
+from brainsurgeon.rewrite import inspect, recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
 from brainsurgeon.rewrite.inspect import why_blocked
@@ -33,6 +33,7 @@ from brainsurgeon.sessions.discovery import (
 )
 from brainsurgeon.sessions.reading import ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
+from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.journal import LEAST_WAIT
@@ -60,6 +61,22 @@ def _error_result(error: Exception) -> tuple[Result, str] | None:
     return "failed", f"unexpected {type(error).__name__}"  # the scan of other sessions continues
 
 
+class Scanned(Struct):
+    """The scan of one session. If `planned` is set, the plan has not been carried out yet."""
+
+    outcome: Outcome
+    fingerprint: Fingerprint
+    format: str | None = None
+    due_at: float | None = None
+    again: str | None = None  # why the next run must read the session even if it is unchanged
+    planned: Planned | None = None
+
+
+def keep_transcripts() -> Transcripts:
+    """Return what several scans by one process may share, so that they read only new lines."""
+    return Transcripts()
+
+
 class Chosen(Struct, frozen=True):
     paths: Collection[str] = ()  # if empty, all sessions
     named: bool = False  # named by a user: changed even while Claude Code has them in memory
@@ -74,8 +91,9 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
 def scan(
     settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
     dry_run: bool = False, only: Chosen | None = None, watch: Watch | None = None,
+    kept: Transcripts | None = None,
 ) -> ScanReport:  # fmt: skip
-    """Scan all roots, or `only` some sessions.
+    """Scan all roots, or `only` some sessions. `kept` is what earlier runs have read.
 
     With `dry_run`, nothing is written, and `store` may be read-only. If `watch.check_stop` raises
     StoppedError, the run ends. Rewrites that it cannot finish quickly are left to recovery.
@@ -95,7 +113,7 @@ def scan(
     else:
         report.recovered = recover.recover(store)
     only = only or Chosen()
-    work = _Scan(settings, store, clock, report, watch or Watch(), only)
+    work = _Scan(settings, store, clock, report, watch or Watch(), only, kept)
     with store.runs.run(only.command, clock()) if not dry_run else nullcontext():
         work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
@@ -113,8 +131,9 @@ class _LateRequests(Struct):
 class _Scan:
     def __init__(
         self, settings: Settings, store: Store, clock: Callable[[], float],
-        report: ScanReport, watch: Watch, only: Chosen,
+        report: ScanReport, watch: Watch, only: Chosen, kept: Transcripts | None = None,
     ) -> None:  # fmt: skip
+        self._kept = kept
         self._settings, self._store, self._clock = settings, store, clock
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
@@ -214,7 +233,7 @@ class _Scan:
             raise error
         self._count(_unchanged(file, None, "deferred", str(why)))
 
-    def _record(self, file: SessionFile, now: float, change: Callable[[], tail.Scanned]) -> None:
+    def _record(self, file: SessionFile, now: float, change: Callable[[], Scanned]) -> None:
         try:
             scanned = change()
         except DatabaseError as error:
@@ -245,10 +264,10 @@ class _Scan:
 
     def _unchanged_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
-    ) -> tail.Scanned:
+    ) -> Scanned:
         state = self._memory.state_of(file.path)
         form = getattr(error, "format", None) or (state.format if state else None)
-        scanned = tail.Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
+        scanned = Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
@@ -257,23 +276,30 @@ class _Scan:
             scanned = replace(scanned, due_at=0.0)  # try again even if the file is unchanged
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 
-    def _change(self, file: SessionFile, now: float) -> tail.Scanned:
+    def _change(self, file: SessionFile, now: float) -> Scanned:
         reason, requested = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if reason and not requested:
             raise RefusedError(reason)
-        if not (requested or self._report.dry_run):
-            grown = tail.scan_tail(
-                self._settings, self._store, file, self._memory, now, self._check
-            )  # fmt: skip
-            if grown:
-                return grown
-        return self._plan_all(file, now)
+        if not (requested or self._report.dry_run or self._kept is None):
+            known = file.path in self._kept
+            if scanned := self._look(file, now, kept=self._kept, may_change=not known):
+                return scanned
+            # Lines that were read by an earlier run may have changed since then.
+            self._kept.forget(file.path)
+        scanned = self._look(file, now)
+        if scanned is None:
+            raise NotIdleError("changed just now")
+        return scanned
 
-    def _plan_all(self, file: SessionFile, now: float) -> tail.Scanned:
+    def _look(
+        self, file: SessionFile, now: float, *, kept: Transcripts | None = None,
+        may_change: bool = True,
+    ) -> Scanned | None:  # fmt: skip
+        """Scan one session. None: it is to be changed, which `may_change` does not allow."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
-            quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check)
+            quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check, kept)
             examined = held.enter_context(quiet)
             if not has_agent_name(file):  # the walk could not read a leased file
                 raise NotIdleError(inspect.LEASED)
@@ -287,33 +313,50 @@ class _Scan:
             extract = not (
                 in_memory or inspect.excluded(file, self._settings, asked=relief or archiving)
             )
-            frontier = tail.frontier_of(examined, records, extract=extract and not dry_run)
-            if store and not store.spending.has_session(file.path):
-                frontier.calls = {}
-            planner = inspect.Planner(examined, records, extract, dry_run, frontier, hurries=named)
+            planner = inspect.Planner(examined, records, extract, dry_run, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan
-            if store:
-                notice(examined.settings, store, examined.session, now)
-                if fitting.after and examined.settings.budget.enabled:
-                    notice_pressure(store, examined.session, fitting.after, now)
-                end_redactions(store, examined, planned)
             if in_memory:
                 deferred = planned.deferred if planned.edits else in_memory
                 planned = replace(planned, due_at=examined.abandoned_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
+            if outcome.outcome == "changed" and not may_change:
+                return None
+            if store:
+                self._notice(store, examined, fitting.after, planned)
             if outcome.outcome == "changed":
                 inspect.check_mount(examined.session)
             if fitting.before:
                 self._full[file.path] = fitting.before
             if store is None:
-                return tail.Scanned(outcome, examined.session.fingerprint)
-            count_calls(store, examined.session, frontier.calls)
-            if savings := count_savings(examined, planned):
-                self._memory.savings[file.path] = savings
-            scanned = tail.result_of(self._memory, store, planner, planned, outcome, held)
-            scanned.again = IN_MEMORY if in_memory and planned.deferred == in_memory else None
+                return Scanned(outcome, examined.session.fingerprint)
+            self._count_up(store, examined, planned)
+            again = IN_MEMORY if in_memory and planned.deferred == in_memory else None
+            fingerprint, form = session.fingerprint, examined.format.name
+            scanned = Scanned(outcome, fingerprint, form, planned.due_at, again)
+            if outcome.outcome == "changed":
+                scanned.planned = Planned(examined, planned, outcome, held.pop_all())
+                if kept:
+                    kept.forget(file.path)
+            else:
+                record_placeholders(store, session, record, planned, now)
             return scanned
+
+    @staticmethod
+    def _notice(
+        store: Store, examined: inspect.Examination, after: Fullness | None, planned: Plan
+    ) -> None:
+        notice(examined.settings, store, examined.session, examined.now)
+        if after and examined.settings.budget.enabled:
+            notice_pressure(store, examined.session, after, examined.now)
+        end_redactions(store, examined, planned)
+
+    def _count_up(self, store: Store, examined: inspect.Examination, planned: Plan) -> None:
+        path = examined.session.file.path
+        count_calls(store, examined.session)
+        if savings := count_savings(examined, planned):
+            self._memory.savings[path] = savings
+        self._memory.lost[path] = len(planned.sightings.lost)
 
     def _carry_out(self) -> None:
         with self._batch.take() as waiting:
@@ -329,13 +372,11 @@ class _Scan:
             if stopped:  # by now, the changed sessions are counted
                 raise stopped[0]
 
-    def _result(self, planned: Planned, result: Rewrite | Exception) -> tail.Scanned:
+    def _result(self, planned: Planned, result: Rewrite | Exception) -> Scanned:
         if isinstance(result, RefusedError):  # it was accepted during planning: try again later
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        resume = tail.resume_after_edit(self._store, planned, result)
-        self._memory.resumes[planned.file.path] = resume
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
         done = replace(planned.plan, edits=result.done) if why_partial else planned.plan
@@ -349,7 +390,7 @@ class _Scan:
         fingerprint = result.fingerprint
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if why_partial else None
-        return tail.Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
+        return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
         if self._report.dry_run:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
-from brainsurgeon.formats.base import parsed_lines, strings_in
+from brainsurgeon.formats.base import strings_in
 from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import decode, json_text, owned
 from brainsurgeon.lookup.scope import started_by
@@ -103,7 +103,7 @@ def _state(
             else:
                 _ = session.format  # raises RefusedError if it is unknown
                 inspect.check_touchable(session, settings)
-                examined = inspect.examine_open(settings, store, session, now, kept_messages=0)
+                examined = inspect.examine_open(settings, store, session, now)
             form = examined.format.name
             examined.check_idle()
             if reason := examined.kept_in_memory():
@@ -177,16 +177,18 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
 
 def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:
     """Sum the long texts that are part of no value, by their keys."""
-    form, survey = examined.format, examined.survey
-    sums, live = Amounts(), Counter[str]()
-    for parsed in parsed_lines(examined.session.lines, form):
-        parts = {part.path for part in form.parts(parsed.entry, survey, parsed.offset)}
-        for path, text in strings_in(parsed.entry):
+    transcript, sums, live = examined.transcript, Amounts(), Counter[str]()
+    for index in range(len(transcript.entries)):
+        start, end = transcript.span(index)
+        if end - start < LONG_TEXT:
+            continue
+        parts = {value.path for value in transcript.values(index)}
+        for path, text in strings_in(examined.session.parsed(index).entry):
             if len(text) < LONG_TEXT or any(path[:end] in parts for end in range(len(path) + 1)):
                 continue
             key = next(step for step in reversed(path) if isinstance(step, str))
             sums.add(key, chars=len(text))
-            if "content" in path and survey.dead(parsed.offset) is None:
+            if "content" in path and index not in transcript.chain.dead:
                 live[key] += len(text)
     return tuple(
         Filling(OTHER, key, values, chars, live[key]) for (key,), (values, chars) in sums.ranked()
@@ -265,16 +267,14 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
         if (file := session.file) is None:
             continue
         with suppress(BusyError, FailedError), open_to_show(file) as opened:
-            lines, form = opened.lines, opened.format
-            spending.read(lines, form)
+            spending.read(opened.transcript.entries)
             read += 1
             if session is own:
                 compactions = len(spending.compactions)
                 dropped = spending.reasoning_dropped or 0
                 warm_until = cache.read(
-                    lines, form, form.survey(lines, 0), Plan(), Records(),
-                    opened.fingerprint.mtime_ns / 1e9,
-                )[0].warm_until  # fmt: skip
+                    opened.transcript, Plan(), Records(), opened.fingerprint.mtime_ns / 1e9
+                )[0].warm_until
     return SessionCosts(
         spending.costs(settings.price_rules()), tuple(spending.compactions[:compactions]),
         warm_until, max(0, read - 1), spending.stated, dropped,

@@ -1,16 +1,14 @@
 """Set or remove the field `_extractable`, which pins or extracts an entry."""
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.entries import ids_in
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named, with_record
-from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, id_named
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Part, id_named
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
@@ -18,7 +16,7 @@ from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, finish
-from brainsurgeon.sessions.discovery import moved_to_database, open_to_show
+from brainsurgeon.sessions.discovery import AnyOpen, moved_to_database, open_to_show
 from brainsurgeon.store import Store
 
 LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
@@ -112,15 +110,23 @@ def _has_values(
         return True
     rules = inspect.settings_for(settings, file).decision_rules()
     with open_to_show(file) as opened:
-        form = opened.format
-        # As if a later prompt followed each entry: it unlocks the signed thinking of the last turn.
-        later = replace(form.survey(opened.lines, 0), last_user=sys.maxsize)
         return any(
-            not (part.locked or rules.excludes(part))
-            for parsed in parsed_lines(opened.lines, form)
-            if parsed.ident == ident and not parsed.entry.get(REDACTED)
-            for part in form.parts({**parsed.entry, EXTRACTABLE: True}, later, parsed.offset)
+            not (value.locked or rules.excludes(value))
+            for index, entry in enumerate(opened.transcript.entries)
+            if entry.ident == ident
+            for value in _extractable(opened, index)
         )
+
+
+def _extractable(opened: AnyOpen, index: int) -> Iterator[Part]:
+    """Yield the values of an entry as if it had the field, and a later prompt followed it.
+
+    That prompt unlocks the signed thinking of the last turn. A redacted entry has none.
+    """
+    entry, around = opened.parsed(index).entry, opened.transcript.around(index)
+    values = opened.format.values({**entry, EXTRACTABLE: True})
+    later = replace(around, in_last_turn=False)
+    return iter(()) if entry.get(REDACTED) else opened.format.resolved(values, later)
 
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:

@@ -65,9 +65,7 @@ def cat(settings: Settings, store: Store, name: str | Session, now: float) -> It
         except RefusedError:
             is_known = False
         if is_known:
-            examined = inspect.examine_open(
-                settings, store, session, now, chosen.record, kept_messages=0
-            )
+            examined = inspect.examine_open(settings, store, session, now, chosen.record)
             for edit in inspect.plan_of_everything(examined).restorations:
                 yield from session.stream(position, edit.start)
                 yield bytes_after(edit, store.extractions.value)

@@ -62,7 +62,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
     directory = settings.state_dir
     if not (os.path.lexists(database.database_path(directory)) or database.may_exist(directory)):
         check_store(settings)
-        raise UsageError(f"{directory}: there is no store to remove")
+        raise UsageError(f"{directory}: there is no store to remove; nothing was changed")
     with database.hold_store(directory):
         if not even_so:
             opened, unread = _open(directory)  # without records, every placeholder counts as left

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import WRITES, Format, ParsedLine, parsed_lines
+from brainsurgeon.formats.base import WRITES, Format, ParsedLine
 from brainsurgeon.formats.splice import offsets_of
 from brainsurgeon.model.entries import (
     OLD,
-    Entry,
     KeyPath,
     decode,
     parse,
@@ -33,11 +32,13 @@ from brainsurgeon.model.entries import (
     placeholder_in,
     value_at,
 )
+from brainsurgeon.model.entries import Entry as JsonObject
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import counted
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
     LINK,
     MARK,
@@ -47,11 +48,11 @@ from brainsurgeon.model.turns import (
     TurnStep,
     Verdict,
 )
-from brainsurgeon.planning.drafts import Ids, Judge
+from brainsurgeon.planning.drafts import Judge, repeated
 from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import FITS, EntryState
-from brainsurgeon.planning.snapshot import Frontier, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 
 # Maximum size of the outcome of one turn (bytes), or of all outcomes of several (characters).
 _QUOTED = 2000
@@ -137,14 +138,15 @@ class Middles:
 
 
 class TurnEntry(NamedTuple):
+    at: int  # its index
     offset: int
-    ident: str | None
-    step: TurnStep
+    entry: Entry
     number: int = 0  # on the active branch
     weight: Weight = Weight()  # of all entries before it, and of itself if it is a prompt
 
-    def shortened(self) -> TurnEntry:
-        return self._replace(step=replace(self.step, text="", calls=(), results=()))
+    @property
+    def ident(self) -> str | None:
+        return self.entry.ident
 
 
 class Calls(Struct):
@@ -160,25 +162,29 @@ class Calls(Struct):
     called: dict[int, str] = field(default_factory=dict)  # tools by hashes of call ids
     failed: set[int] = field(default_factory=set)  # hashes of call ids
 
-    def add(self, step: TurnStep) -> None:
-        self.behind = step.role in ("result", "aside") or (self.behind and step.role != "reply")
-        for call in step.calls:
+    def add(self, entry: Entry) -> None:
+        self.behind = entry.role in ("result", "aside") or (self.behind and entry.role != "reply")
+        for call in entry.calls:
             self.tools[call.tool] += 1
-            writes = WRITES.search(call.tool) is not None
-            for file in call.files:
-                self.files[file] = writes or self.files.get(file, False)
             if call.call_id:
                 self.called[hash(call.call_id)] = intern(call.tool)
                 self.balance += hash(call.call_id)
-        for result in step.results:
+        for result in entry.results:
             self.answered += 1
-            if result.finding:
-                self.findings = [*self.findings, result.finding[:_FINDING]][-_FINDINGS:]
             if result.call_id:
                 self.balance -= hash(result.call_id)
                 self.failed |= {hash(result.call_id)} if result.failed else set()
 
-    def why_open(self, reply: TurnStep) -> str | None:
+    def read(self, step: TurnStep) -> None:
+        for call in step.calls:
+            writes = WRITES.search(call.tool) is not None
+            for file in call.files:
+                self.files[file] = writes or self.files.get(file, False)
+        for result in step.results:
+            if result.finding:
+                self.findings = [*self.findings, result.finding[:_FINDING]][-_FINDINGS:]
+
+    def why_open(self, reply: Entry) -> str | None:
         if not reply.closes or reply.text_path is None:
             return "its last reply does not close it"
         if self.behind:
@@ -235,6 +241,7 @@ class Turn(Obstacles, eq=False):
     record: ArchiveRecord | None = None  # of this archive
     taken: Sequence[Extraction] = ()  # what stands where an archive would stand
     size: Size = field(default_factory=Size)
+    entries: list[int] = field(default_factory=list)  # indexes, until the turn is complete
     summary: Summary = Summary()
 
     @property
@@ -302,7 +309,7 @@ def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
 
 
 def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
-    if turn.closing and turn.closing.step.cut_short:
+    if turn.closing and turn.closing.entry.cut_short:
         return "it was cut short"
     if turn.size.tokens > rules.token_threshold:
         return f"{turn.size.tokens:,} tokens"
@@ -320,7 +327,7 @@ class Archival(Struct, frozen=True):
 
     @property
     def text_path(self) -> KeyPath:
-        return self.closing.step.text_path or ()
+        return self.closing.entry.text_path or ()
 
     @property
     def span(self) -> tuple[int, int]:
@@ -348,7 +355,7 @@ class Archival(Struct, frozen=True):
             gone = self.middle if linked and path != LINK else Sent()
             yield Removal(
                 ident, placeholder_id(ident), path, "assistant", None, chars + gone.bytes,
-                block=False, anchor=self.closing.step.parent if path == LINK else None, rest=rest,
+                block=False, anchor=self.closing.entry.parent if path == LINK else None, rest=rest,
                 tokens=gone.tokens(rate), start=places[path][0], end=places[path][1],
                 new=json.dumps(new).encode(), forced=True, reason="archived turn", how="archive",
             )  # fmt: skip
@@ -381,11 +388,10 @@ class _Archiver:
         self._form, self._linked = session.form, session.form.archives == "linked"
         self._rate = session.records.rate
         self._archives = {record.id: record for record in session.records.archives}
-        self._matcher = Matcher(self._form, session.survey, session.records)
-        # The last reply, and what stands in it.
-        self._reply: tuple[ParsedLine, list[Extraction]] | None = None
+        self._transcript, self._chain = session.transcript, session.transcript.chain
+        self._matcher = Matcher(self._transcript, session.records, session.parsed)
         self._restores = session.records.requested("restore")
-        self._judge = Judge(session, rules, Frontier())
+        self._judge = Judge(session, rules)
         # The hashes of the ids on the active branch. An entry's number is its index here.
         self._ids = array("q")
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
@@ -401,59 +407,59 @@ class _Archiver:
         self._live = [turn for turn in self._turns if turn.dead is None]
 
     def _gather(self) -> None:
-        number, ids, last, aside = 0, Ids(), None, None
-        for parsed in parsed_lines(self._session.lines, self._form):
-            step = self._form.turn_step(parsed.entry) if parsed.terminated else None
-            if step is None:
+        number, ids, last, aside = 0, list[Entry](), None, None
+        for index, entry in enumerate(self._transcript.entries):
+            if entry.role is None or not entry.terminated:
                 continue
-            if parsed.ident is not None:
-                ids.add(parsed.ident)
-            dead = self._session.survey.dead(parsed.offset)
+            ids.append(entry)
+            dead, offset = self._chain.dead.get(index), self._transcript.offset(index)
             if dead == OFF_BRANCH:
-                self._note_references(parsed, step, aside)
-                aside = parsed.ident
+                self._note_references(offset, entry, aside)
+                aside = entry.ident
                 continue
-            begins = step.role == "prompt"
+            begins = entry.role == "prompt"
             if begins:
                 self._end_turn()
                 number += dead is None
-            before, self._total = self._total, self._total.plus(self._weight(parsed, dead))
+            before, self._total = self._total, self._total.plus(self._weight(index, entry, dead))
             weight = self._total if begins else before
-            entry = TurnEntry(parsed.offset, parsed.ident, step, len(self._ids), weight)
-            self._note_references(parsed, step, None if begins else last)
-            self._note_flaws(parsed, entry, last)
+            turn_entry = TurnEntry(index, offset, entry, len(self._ids), weight)
+            self._note_references(offset, entry, None if begins else last)
+            self._note_flaws(turn_entry, last)
             if begins:
-                self._turns.append(Turn(number, entry, dead=dead))
+                self._turns.append(Turn(number, turn_entry, dead=dead))
             if self._turns:
-                self._add(self._turns[-1], entry, parsed, dead)
-            self._ids.append(hash(parsed.ident))
-            last = parsed.ident
+                self._add(self._turns[-1], turn_entry, dead)
+            self._ids.append(hash(entry.ident))
+            last = entry.ident
         self._end_turn()
-        self._unsure = ids.twice() | {hash(None)}
+        self._unsure = frozenset(map(hash, repeated(ids))) | {hash(None)}
+        known = {entry.ident for entry in ids}
         for turn in self._turns:  # a copy of another entry's placeholder is no placeholder of ours
             moved = (self._matcher.moved.get(value.id) for value in turn.taken)
-            if any(owner in ids for owner in moved if owner not in (None, turn.closing_id)):
+            if any(owner in known for owner in moved if owner not in (None, turn.closing_id)):
                 turn.barred = _UNKNOWN
 
-    def _note_references(self, parsed: ParsedLine, step: TurnStep, before: str | None) -> None:
-        continues = before is not None and step.parent == before
-        for name in step.names if continues else (step.parent, *step.names):
+    def _note_references(self, offset: int, entry: Entry, before: str | None) -> None:
+        continues = before is not None and entry.parent == before
+        for name in entry.names if continues else (entry.parent, *entry.names):
             if self._linked and name is not None:
-                self._referrers[hash(name)].append((parsed.offset, parsed.ident or "an entry"))
+                self._referrers[hash(name)].append((offset, entry.ident or "an entry"))
 
-    def _note_flaws(self, parsed: ParsedLine, entry: TurnEntry, last: str | None) -> None:
-        if self._linked and entry.step.parent != last:
-            self._flaws[entry.number] = "its entries do not follow one another"
-        if self._linked and entry.step.role == "fixed":
-            kind = value_at(parsed.entry, ("message", "role")) or parsed.entry.get("type")
-            self._flaws[entry.number] = f"it contains a {str(kind)[:_LONGEST_NAME]}"
+    def _note_flaws(self, here: TurnEntry, last: str | None) -> None:
+        if self._linked and here.entry.parent != last:
+            self._flaws[here.number] = "its entries do not follow one another"
+        if self._linked and here.entry.role == "fixed":
+            entry = self._session.parsed(here.at).entry
+            kind = value_at(entry, ("message", "role")) or entry.get("type")
+            self._flaws[here.number] = f"it contains a {str(kind)[:_LONGEST_NAME]}"
 
     def _check_turns(self) -> None:
         for turn in self._turns:
             if turn.closing:
                 turn.malformed = turn.malformed or self._flaw(turn.prompt, turn.closing)
                 turn.referrer = self._referrer(turn.prompt, turn.closing, branches=True)
-                if (turn.closing.ident, turn.closing.step.text_path) in self._rules.spared:
+                if (turn.closing.ident, turn.closing.entry.text_path) in self._rules.spared:
                     turn.barred = FITS
                 if turn.closing.ident in self._archiving.refused:
                     turn.barred = "format: its last answer cannot be replaced"
@@ -473,27 +479,29 @@ class _Archiver:
         for known in self._ids[prompt.number + 1 : closing.number]:
             for offset, ident in self._referrers.get(known, ()):
                 outside = not prompt.offset <= offset <= closing.offset
-                if outside or (branches and self._session.survey.dead(offset) == OFF_BRANCH):
+                if outside or (branches and self._is_off_branch(offset)):
                     return ident
         return None
 
-    def _weight(self, parsed: ParsedLine, dead: str | None) -> Weight:
-        entry, survey = parsed.entry, self._session.survey
-        parts = () if dead or self._linked else self._form.parts(entry, survey, parsed.offset)
+    def _is_off_branch(self, offset: int) -> bool:
+        return self._chain.dead.get(self._transcript.index_at(offset)) == OFF_BRANCH
+
+    def _weight(self, index: int, entry: Entry, dead: str | None) -> Weight:
+        parts = () if dead or self._linked else self._transcript.values(index)
         going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
                  and part.locked is None and not part.dead)  # fmt: skip
-        live = dead is None and self._form.is_message(entry)
-        return Weight(self._form.sent(entry, survey), sum(going), int(live))
+        live = dead is None and entry.is_message
+        return Weight(self._transcript.sent(index), sum(going), int(live))
 
-    def _add(self, turn: Turn, entry: TurnEntry, parsed: ParsedLine, dead: str | None) -> None:
+    def _add(self, turn: Turn, here: TurnEntry, dead: str | None) -> None:
         turn.size.entries += 1
-        self._calls.add(entry.step)
+        turn.entries.append(here.at)
+        self._calls.add(here.entry)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
-        self._hold(turn, self._judge.state(parsed))
-        if entry.step.role == "reply":
-            turn.closing = entry
-            self._reply = parsed, self._matcher.standing(parsed)
+        self._hold(turn, self._judge.state(here.at))
+        if here.entry.role == "reply":
+            turn.closing = here
 
     def _hold(self, turn: Turn, state: EntryState) -> None:
         """Record why an entry prevents archiving its turn. Keep the reason that lasts longest."""
@@ -512,15 +520,18 @@ class _Archiver:
                 ago = max(0, round(now - state.restored_at))
                 turn.held, turn.until = f"restored {ago} s ago: {ident}", until
 
-    def _read_reply(self, turn: Turn, closing: TurnEntry) -> None:
-        """Replace the last reply by what the agent wrote, and note what stands in its place."""
-        if self._reply is None:
-            return
-        parsed, standing = self._reply
-        step = closing.step
+    def _read_reply(self, turn: Turn, closing: TurnEntry) -> str:
+        """Note what stands in place of the last reply. Return the text that the agent wrote."""
+        standing, entry = self._matcher.standing(closing.at), closing.entry
+        parsed = self._session.parsed(closing.at)
+        step = self._form.turn_step(parsed.entry) or TurnStep("reply")
+        if entry.text_path:
+            turn.size.answer = len(str(value_at(parsed.entry, entry.text_path)))
         if any(value.replacement is None for value in standing):
             step = self._form.turn_step(self._written(parsed, standing)) or step
-            turn.closing = closing._replace(step=step)
+            turn.closing = closing._replace(entry=replace(
+                entry, text_path=step.text_path, closes=step.closes, cut_short=step.cut_short,
+            ))  # fmt: skip
         places = {step.text_path, *([LINK] if self._linked else [])}
         turn.taken = [value for value in standing if value.path in places]
         archive = next((value.archive_id for value in turn.taken if value.is_archive), None)
@@ -533,8 +544,9 @@ class _Archiver:
             turn.barred = _UNKNOWN
         if step.text_path:
             turn.size.answer = len(str(value_at(parsed.entry, step.text_path)))
+        return step.text
 
-    def _written(self, parsed: ParsedLine, standing: Iterable[Extraction]) -> Entry:
+    def _written(self, parsed: ParsedLine, standing: Iterable[Extraction]) -> JsonObject:
         entry = parse(parsed.raw) or {}
         for value in standing:
             if value.replacement is not None or not (value.block or value.kind == "assistant"):
@@ -546,14 +558,13 @@ class _Archiver:
         return entry
 
     def _end_turn(self) -> None:
-        """Complete the last turn. Drop texts that no archive needs, to save memory."""
+        """Complete the last turn."""
         if not self._turns:
             return
         turn, calls = self._turns[-1], self._calls
-        if turn.closing:
-            self._read_reply(turn, turn.closing)
+        self._calls = Calls()
+        text = self._read_reply(turn, turn.closing) if turn.closing else ""
         prompt, closing = turn.prompt, turn.closing
-        step = closing.step if closing else TurnStep("reply")
         weight = (closing.weight if closing else self._total).less(prompt.weight)
         middle = (closing.number - prompt.number if closing else turn.size.entries) - 1
         turn.size.middle = middle if self._linked or not turn.depth else 0
@@ -561,24 +572,31 @@ class _Archiver:
         turn.size.tokens = weight.sent.tokens(self._rate)
         turn.size.calls = calls.tools.total()
         turn.requested = turn.prompt_id in self._archiving.requested
-        note = self._archiving.requested.get(turn.prompt_id)
-        known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, step.text, note))
-        digest = blake2b(known.encode(), digest_size=16).digest()
-        turn.summary, self._calls = calls.summary(step.text, note, digest), Calls()
-        turn.open = calls.why_open(step) if closing else None
-        turn.position = self._session.survey.position((closing or prompt).offset)
-        if closing:
-            turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
-            if prompt.ident is None or closing.ident is None:
-                turn.malformed = "its prompt or last answer has no usable id"
-        turn.prompt, turn.closing = prompt.shortened(), closing and closing.shortened()
+        turn.open = calls.why_open(closing.entry) if closing else None
+        turn.position = self._transcript.position((closing or prompt).at)
+        if closing and (prompt.ident is None or closing.ident is None):
+            turn.malformed = "its prompt or last answer has no usable id"
         if turn.dead:
             turn.position = turn.after = OLD
-        if not (
+        if (
             turn.depth or turn.requested or self._archiving.most
             or (middle and worth_archiving(turn, self._archiving.rules))
         ):  # fmt: skip
-            turn.summary = Summary()
+            self._summarise(turn, calls, text, middle)
+        turn.entries.clear()
+
+    def _summarise(self, turn: Turn, calls: Calls, text: str, middle: int) -> None:
+        for index in turn.entries:
+            entry = self._transcript.entries[index]
+            if entry.calls or any(result.failed for result in entry.results):
+                step = self._form.turn_step(self._session.parsed(index).entry)
+                calls.read(step or TurnStep("reply"))
+        note = self._archiving.requested.get(turn.prompt_id)
+        known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, text, note))
+        digest = blake2b(known.encode(), digest_size=16).digest()
+        turn.summary = calls.summary(text, note, digest)
+        if turn.closing:
+            turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
 
     def archivals(self) -> Archivals:
         for count, turn in enumerate(reversed(self._live)):
@@ -679,7 +697,7 @@ class _Archiver:
     def _may_join(self, turn: Turn, last: Turn) -> bool:
         """Check whether one archive may contain both turns: adjacent ones, or one and the same."""
         prompt, closing = turn.prompt, last.closing
-        if closing is None or not closing.step.closes or closing.step.text_path is None:
+        if closing is None or not closing.entry.closes or closing.entry.text_path is None:
             return False
         if last is not turn and last.prompt.number != prompt.number + turn.size.entries:
             return False

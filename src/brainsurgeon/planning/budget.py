@@ -14,13 +14,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.codex import Codex
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import Entry, KeyPath, Lines, parse, placeholder_token, with_value
+from brainsurgeon.model.entries import KeyPath, Line, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules, Values
-from brainsurgeon.model.sessions import OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import NO_SURVEY, OFF_BRANCH, Survey
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
     BLOCK,
     BLOCKS,
@@ -49,7 +51,7 @@ class Sample(Struct, frozen=True):
 
 
 class Measure:
-    def __init__(self, form: Format | Codex) -> None:
+    def __init__(self) -> None:
         self.calls: list[Sample] = []
         self.messages = 0
         self.model: str | None = None
@@ -57,7 +59,7 @@ class Measure:
         self.last_sent = Sent()  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
         self.unfit: Values = frozenset()  # blocks for which the next request would be refused
-        self._form, self._seen = form, set[str | None]()
+        self._seen = set[str | None]()
         # Maps times of extractions and archives to the size that was removed from later requests.
         self._removed: dict[float, Sent] = defaultdict(Sent)
         self.begin_anew()
@@ -67,24 +69,23 @@ class Measure:
         self.calls.clear()
 
     def look(
-        self, entry: Entry, sent: Sent, removed: Iterable[tuple[float, Sent]], *, counts: bool,
+        self, entry: Entry, sent: Sent, removed: Iterable[tuple[float, Sent]] = (),
         left: float = math.inf,
     ) -> None:  # fmt: skip
         """Add an entry. `removed` are times and sizes of extracted values that earlier calls had.
 
         `left` is the time at which an archive took it off the active branch.
         """
-        call = self._form.call(entry)
-        if call is not None:
-            self._call(call)
-        if self._form.starts_context(entry):
+        if entry.call is not None:
+            self._call(entry.call)
+        if entry.compacts:
             self.calls.clear()
             self.last = None  # a refusal concerned the context before it
             self.sent -= Sent(self._summary.chars)  # only the last summary is sent
             self._summary = sent
         if left == math.inf:
             self.sent += sent
-            self.messages += counts
+            self.messages += entry.is_message
         else:
             self._removed[left] += sent
         for taken_at, size in removed:
@@ -105,25 +106,33 @@ class Measure:
 
 
 def measure(
-    lines: Lines, form: Format, survey: Survey, records: Records,
+    transcript: Transcript, records: Records, parsed: Callable[[int], ParsedLine],
     original: Callable[[Extraction], Any] | None = None,
 ) -> Measure:  # fmt: skip
-    """Measure a session. Without `original`, sizes of extracted values are those recorded."""
-    measured, matcher = Measure(form), Matcher(form, survey, records)
-    left = _archived(lines, form, survey, records)
-    alive = (line for line in lines if line.offset in left or survey.dead(line.offset) is None)
-    for parsed in parsed_lines(alive, form):
-        at, entry = left.get(parsed.offset, math.inf), parsed.entry
-        sent = form.sent(entry, survey)
-        removed = []
-        for value in matcher.standing(parsed):
-            whole = original and value.archive_id is None and original(value)
-            if whole:
-                before = form.sent(with_value(entry, value.path, whole), survey)
-                removed.append((value.extracted_at, before - sent))
-            elif value.tokens or (at < math.inf and _is_sent(form, entry, survey, value)):
-                removed.append((value.extracted_at, _recorded(value)))
-        measured.look(entry, sent, removed, counts=form.is_message(entry), left=at)
+    """Measure a session. Without `original`, sizes of extracted values are those recorded.
+
+    `parsed` reads the line of an entry again.
+    """
+    form, dead = transcript.form, transcript.chain.dead
+    survey = replace(NO_SURVEY, replaced=transcript.chain.replaced)
+    measured, matcher = Measure(), Matcher(transcript, records, parsed)
+    left = _archived(transcript, records)
+    for index, entry in enumerate(transcript.entries):
+        if index in dead and index not in left:
+            continue
+        at, removed = left.get(index, math.inf), list[tuple[float, Sent]]()
+        if entry.marks or entry.ident in matcher.replaced:
+            for value in matcher.standing(index):
+                whole = original and value.archive_id is None and original(value)
+                if whole:
+                    line = parsed(index).entry
+                    before = form.sent(with_value(line, value.path, whole), survey)
+                    removed.append((value.extracted_at, before - form.sent(line, survey)))
+                elif value.tokens or (
+                    at < math.inf and _is_sent(form, parsed(index).entry, survey, value)
+                ):
+                    removed.append((value.extracted_at, _recorded(value)))
+        measured.look(entry, transcript.sent(index), removed, left=at)
     return measured
 
 
@@ -134,27 +143,28 @@ def _recorded(value: Extraction) -> Sent:
     return Sent(-len(value.sent), 1, chars) if is_picture else Sent(chars - len(value.sent))
 
 
-def _is_sent(form: Format, entry: Entry, survey: Survey, value: Extraction) -> bool:
+def _is_sent(form: Format, entry: dict[str, Any], survey: Survey, value: Extraction) -> bool:
     # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
     new = placeholder_token("x", block=value.block)
     return tokens_off(form, entry, survey, value.path, new, 1.0) != 0
 
 
-def _archived(lines: Lines, form: Format, survey: Survey, records: Records) -> dict[int, float]:
-    """Return when archives took entries off the active branch, by the offsets of the entries.
+def _archived(transcript: Transcript, records: Records) -> dict[int, float]:
+    """Return when archives took entries off the active branch, by the indexes of the entries.
 
     Calls before that time were made with these entries.
     """
     links = {value.entry_id: value for value in records.extractions if value.is_link}
     left: dict[int, float] = {}
     leaving: dict[str | None, float] = {}  # times by ids
-    for parsed in parsed_lines(lines.backward() if links else (), form):
-        at, dead = leaving.get(parsed.ident), survey.dead(parsed.offset)
-        if at and dead == OFF_BRANCH and (step := form.turn_step(parsed.entry)):
-            left[parsed.offset] = at
-            leaving[step.parent] = max(at, leaving.get(step.parent, at))
-        link = links.get(parsed.ident or "")
-        if link and (dead is None or parsed.offset in left):
+    for index in reversed(range(len(transcript.entries))) if links else ():
+        entry, dead = transcript.entries[index], transcript.chain.dead.get(index)
+        at = leaving.get(entry.ident)
+        if at and dead == OFF_BRANCH and entry.role:
+            left[index] = at
+            leaving[entry.parent] = max(at, leaving.get(entry.parent, at))
+        link = links.get(entry.ident or "")
+        if link and (dead is None or index in left):
             leaving[link.anchor] = link.extracted_at
     return left
 
@@ -171,13 +181,12 @@ class Block(Struct, frozen=True):
         return self.ident, self.path
 
 
-def blocks_sent(lines: Lines, form: Format, survey: Survey) -> list[Block]:
+def blocks_sent(transcript: Transcript) -> list[Block]:
     """Return all pictures and documents that are sent and may leave, the oldest first."""
     return [
-        Block(part.chars, parsed.ident, part.path)
-        for parsed in parsed_lines(lines, form) if survey.dead(parsed.offset) is None
-        for part in form.parts(parsed.entry, survey, parsed.offset)
-        if part.block and part.kind != "thinking" and not (part.dead or part.locked)
+        Block(value.chars, entry.ident, value.path)
+        for index, entry in transcript.live() for value in transcript.values(index)
+        if value.block and value.kind != "thinking" and not (value.dead or value.locked)
     ]  # fmt: skip
 
 
@@ -217,24 +226,21 @@ class CodexMeasure(Measure):
         return self.recorded + self.added.tokens(calibration.rate)
 
 
-def measure_codex(lines: Lines) -> CodexMeasure:
+def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
     """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
-    form = Codex()
-    measured = CodexMeasure(form)
-    for line in lines:
-        if line.raw and (entry := parse(line.raw)) is not None:
-            sent = form.sent(entry)
-            if form.starts_context(entry):
-                measured.begin_anew()
-                measured.recorded = None
-                measured.added = Sent()
-            elif form.is_written_by_model(entry):
-                measured.added = Sent()
-            else:
-                measured.added += sent
-            measured.look(entry, sent, (), counts=False)
-            measured.window = form.window(entry) or measured.window
-            measured.recorded = form.load(entry) or measured.recorded
+    measured = CodexMeasure()
+    for entry in Codex().entries(lines):
+        if entry.compacts:
+            measured.begin_anew()
+            measured.recorded = None
+            measured.added = Sent()
+        elif entry.role == "reply":
+            measured.added = Sent()
+        else:
+            measured.added += entry.sent
+        measured.look(entry, entry.sent)
+        measured.window = entry.own.window or measured.window
+        measured.recorded = entry.own.load or measured.recorded
     return measured
 
 
@@ -325,17 +331,16 @@ def _bounded(rules: Rules, key: str, of: Callable[[int, int], int], bound: int) 
     return replace(rules, rules=tuple(bounded), **{key: of(getattr(rules, key), bound)})
 
 
-def keeping_tokens(rules: Rules, lines: Lines, form: Format, survey: Survey, rate: float) -> Rules:
+def keeping_tokens(rules: Rules, transcript: Transcript, rate: float) -> Rules:
     """Return rules that keep at least the newest messages with `keep_recent_tokens` tokens."""
     if not rules.keep_recent_tokens:
         return rules
     tokens = messages = 0
-    for line in lines.backward():
+    for index, entry in transcript.live_backward():
         if tokens >= rules.keep_recent_tokens:
             break
-        if line.raw and survey.dead(line.offset) is None and (entry := parse(line.raw)) is not None:
-            messages += form.is_message(entry)
-            tokens += form.sent(entry, survey).tokens(rate)
+        messages += entry.is_message
+        tokens += transcript.sent(index).tokens(rate)
     return replace(_bounded(rules, "keep_recent", max, messages), keep_recent_tokens=0)
 
 

@@ -4,16 +4,12 @@ A provider caches the beginning of a request for some time. A request with the s
 a fraction for it. After a change, the next request writes everything behind it again.
 """
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
-from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price
-from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import ModelCall
 
 # At this price of a read, a cache is expected to stay warm for as many calls as it has been. Where
@@ -90,8 +86,7 @@ class Usage:
 
 
 def read(
-    lines: Iterable[Line], form: Format, survey: Survey, plan: Plan, records: Records,
-    changed_at: float,
+    transcript: Transcript, plan: Plan, records: Records, changed_at: float
 ) -> tuple[Cache, Break]:  # fmt: skip
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: those after the last cached prompt.
@@ -106,11 +101,11 @@ def read(
     # An archive edits the last answer, but changes requests from the end of the prompt on.
     closings = {removal.entry_id for removal in optional if removal.how == "archive"}
     prompts = {one.prompt_id for one in plan.archives if one.entry_id in closings}
-    for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
-        call = form.call(parsed.entry)
-        if form.starts_context(parsed.entry) or form.switches_model(parsed.entry):
+    for index, entry in transcript.live():
+        call = entry.call
+        if entry.compacts or entry.switches_model:
             usage.forget()
-        in_front = parsed.offset + len(parsed.raw) <= start
+        in_front = transcript.span(index)[1] <= start
         if call is not None:
             if call.tokens and call.written and not (call.cached and usage.is_same_model(call)):
                 uncached = front  # the call found nothing in the cache
@@ -118,13 +113,13 @@ def read(
             if call.tokens and in_front and newer:
                 uncached = 0  # the call's prompt is in the cache now
             usage.called(call)
-        changed = max(changed, taken.get(parsed.ident or "", 0.0))
-        if in_front or end is None or parsed.offset < end:
-            tokens = form.sent(parsed.entry, survey).tokens(rate)
+        changed = max(changed, taken.get(entry.ident or "", 0.0))
+        if in_front or end is None or transcript.offset(index) < end:
+            tokens = transcript.sent(index).tokens(rate)
             front, uncached = (front + tokens, uncached + tokens) if in_front else (front, uncached)
             behind += 0 if in_front else tokens
-        if parsed.ident in prompts:
-            start = min(start, parsed.offset + len(parsed.raw) + 1)
+        if entry.ident in prompts:
+            start = min(start, transcript.span(index)[1] + 1)
     gone = sum(removal.tokens for removal in optional if end is None or removal.start < end)
     saved = sum(removal.tokens for removal in optional)
     return usage.cache(changed_at), Break(saved, max(0, uncached + behind - gone), plan.load)

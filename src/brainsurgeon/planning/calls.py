@@ -1,19 +1,19 @@
 """The costs of model calls, the savings by extractions, and repeated tool calls."""
 
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, is_generated, parsed_lines
+from brainsurgeon.formats.base import Format, is_generated
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, Prices, price_of
-from brainsurgeon.model.entries import Entry, Line, Lines
 from brainsurgeon.model.reports import ModelCost
-from brainsurgeon.model.sessions import Survey
-from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import LONG, PRICED, UNPRICED, Compaction, ModelCall, Savings, Spent
 
 # If more consecutive calls than this have no usage, reading stops: the agent records none.
@@ -37,26 +37,25 @@ class RecordedCalls:
         # Items of reasoning that the provider left out of the newest call of the first session.
         self.reasoning_dropped: int | None = None
 
-    def read(self, lines: Lines, form: Format) -> None:
-        """Add a session, newest lines first: only the last line of a message has full usage."""
+    def read(self, entries: Sequence[Entry]) -> None:
+        """Add a session. Only the last entry of a message has the full usage."""
         compactions = list[Compaction]()
         models: set[str | None] = set()
-        for parsed in parsed_lines(lines.backward(), form):
-            step = form.turn_step(parsed.entry)
-            for call in _paid(parsed.entry, form):
+        for entry in reversed(entries):
+            for call in _paid(entry):
                 if call.ident in self._seen:
                     continue
                 self._seen.update({call.ident} - {None})
                 self._calls.append(call)
                 if self.reasoning_dropped is None:
-                    self.reasoning_dropped = form.reasoning_dropped(parsed.entry)
+                    self.reasoning_dropped = entry.dropped
                 models.add(call.model)
                 if compactions and not (compactions[-1].tokens or call.aside):
                     compactions[-1] = replace(compactions[-1], tokens=call.tokens + call.output)
-            self.stated = self.stated or form.cost_so_far(parsed.entry)
-            if form.starts_context(parsed.entry):
-                compactions.append(Compaction(parse_time(parsed.entry.get("timestamp"))))
-            if step is not None and step.role == "prompt":
+            self.stated = self.stated or entry.cost_so_far
+            if entry.compacts:
+                compactions.append(Compaction(entry.time))
+            if entry.role == "prompt":
                 self._turns.update(models)
                 models.clear()
         self._turns.update(models)
@@ -67,20 +66,12 @@ class RecordedCalls:
         return tuple(replace(cost, turns=self._turns[cost.model]) for cost in listed)
 
 
-def calls_in(newest_first: Iterable[Line], form: Format) -> Iterator[tuple[int, ModelCall]]:
-    with_usage = (line for line in newest_first if line.raw and b'usage"' in line.raw)
-    for parsed in parsed_lines(with_usage, form):
-        yield from keyed_calls(parsed.entry, form)
-
-
-def keyed_calls(entry: Entry, form: Format) -> Iterator[tuple[int, ModelCall]]:
-    """Yield the calls of an entry, each with a key that all entries of the call share.
+def calls_in(newest_first: Iterable[Entry], form: Format) -> Iterator[tuple[int, ModelCall]]:
+    """Yield the calls of entries, each with a key that all entries of the call share.
 
     Calls without usage, or without an id and a time, are left out.
     """
-    if not (entry.get("usage") or dict_or_empty(entry.get("message")).get("usage")):
-        return
-    for call in _paid(entry, form):
+    for call in chain.from_iterable(map(_paid, newest_first)):
         if call.ident or call.at:
             ident = call.ident or f"{call.at} {call.model} {call.tokens} {call.output}"
             name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
@@ -88,9 +79,12 @@ def keyed_calls(entry: Entry, form: Format) -> Iterator[tuple[int, ModelCall]]:
             yield int.from_bytes(digest, signed=True), call
 
 
-def _paid(entry: Entry, form: Format) -> Iterator[ModelCall]:
-    call = form.call(entry)
-    return (one for one in (call, *form.asides(entry)) if one is not None and has_usage(one))
+def keyed_calls(entry: dict[str, Any], form: Format) -> Iterator[tuple[int, ModelCall]]:
+    return calls_in([Entry(0, call=form.call(entry), asides=tuple(form.asides(entry)))], form)
+
+
+def _paid(entry: Entry) -> Iterator[ModelCall]:
+    return (call for call in (entry.call, *entry.asides) if call is not None and has_usage(call))
 
 
 def has_usage(call: ModelCall) -> bool:
@@ -137,10 +131,10 @@ def dollars_of(calls: Iterable[ModelCall], price: Price) -> float | None:
     return None if price.input is None else price.input / 1e6
 
 
-def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCall | Compaction]:
+def newest_calls(newest_first: Iterable[Entry]) -> Iterator[ModelCall | Compaction]:
     seen, unrecorded = set[str | None](), 0
-    for parsed in parsed_lines(newest_first, form):
-        call = form.call(parsed.entry)
+    for entry in newest_first:
+        call = entry.call
         if call is not None and call.tokens and (call.ident is None or call.ident not in seen):
             seen.add(call.ident)
             yield call
@@ -148,13 +142,12 @@ def newest_calls(newest_first: Iterable[Line], form: Format) -> Iterator[ModelCa
             unrecorded = 0 if call.tokens else unrecorded + 1
         if unrecorded > MOST_UNRECORDED:
             return
-        if form.starts_context(parsed.entry):
-            yield Compaction(parse_time(parsed.entry.get("timestamp")))
+        if entry.compacts:
+            yield Compaction(entry.time)
 
 
-def last_call(lines: Lines, form: Format, survey: Survey) -> ModelCall | None:
-    live = (line for line in lines.backward() if survey.dead(line.offset) is None)
-    calls = newest_calls(live, form)
+def last_call(transcript: Transcript) -> ModelCall | None:
+    calls = newest_calls(entry for _, entry in transcript.live_backward())
     last = next((one for one in calls if isinstance(one, Compaction) or not one.aside), None)
     return last if isinstance(last, ModelCall) else None
 
@@ -201,61 +194,53 @@ class RepeatedCall(Struct, frozen=True):
     entry_id: str
 
 
-def last_calls(newest_first: Iterable[ParsedLine], form: Format) -> Iterator[RepeatedCall]:
+def last_calls(newest_first: Iterable[Entry]) -> Iterator[RepeatedCall]:
     """Yield the newest call and equal calls before it, back to a prompt or a different call."""
     last = None
-    for parsed in newest_first:
-        step = form.turn_step(parsed.entry)
-        if step and step.role == "prompt":
+    for entry in newest_first:
+        if entry.role == "prompt":
             return
-        for call in reversed(list(form.calls(parsed.entry))):
-            literal = json.dumps(call.arguments).encode()
-            arguments = hashlib.blake2b(literal, digest_size=8).hexdigest()
-            made = RepeatedCall(call.tool, arguments, _stable_id(parsed))
+        for call in reversed(entry.calls):
+            made = RepeatedCall(call.tool, call.literal, _stable_id(entry))
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return
             yield made
 
 
-def last_answers(
-    newest_first: Iterable[ParsedLine], form: Format
-) -> Iterator[tuple[str, ModelCall]]:  # fmt: skip
+def last_answers(newest_first: Iterable[Entry]) -> Iterator[tuple[str, ModelCall]]:
     """Yield the newest answers, each with its entry's id, back to one that is complete.
 
     Also stop at a compaction, and where a prompt has no answer: the agent may record none.
     """
     unanswered = 0
-    for parsed in newest_first:
-        step, call = form.turn_step(parsed.entry), form.call(parsed.entry)
-        unanswered += step is not None and step.role == "prompt"
-        if form.starts_context(parsed.entry) or unanswered > 1:
+    for entry in newest_first:
+        call = entry.call
+        unanswered += entry.role == "prompt"
+        if entry.compacts or unanswered > 1:
             return
         if call is None or call.aside:
             continue
         unanswered = 0
         if call.end != "failed":
-            yield _stable_id(parsed), call
+            yield _stable_id(entry), call
             if call.end == "complete":
                 return
 
 
-def _stable_id(parsed: ParsedLine) -> str:
+def _stable_id(entry: Entry) -> str:
     """Return the id; if it is generated, without its line number, which may be unknown."""
-    ident = parsed.ident or ""
+    ident = entry.ident or ""
     return ident.rpartition("-")[2] if is_generated(ident) else ident
 
 
-def last_turn(
-    newest_first: Iterable[ParsedLine], form: Format, prices: Prices
-) -> tuple[str, float]:  # fmt: skip
+def last_turn(newest_first: Iterable[Entry], prices: Prices) -> tuple[str, float]:
     """Return the id of the last prompt, and the known cost (dollars) of the calls after it."""
     seen, dollars = set[str | None](), 0.0
-    for parsed in newest_first:
-        step = form.turn_step(parsed.entry)
-        if step and step.role == "prompt":
-            return _stable_id(parsed), dollars
-        for call in _paid(parsed.entry, form):
+    for entry in newest_first:
+        if entry.role == "prompt":
+            return _stable_id(entry), dollars
+        for call in _paid(entry):
             if call.ident not in seen:
                 seen |= {call.ident} - {None}
                 dollars += cost_of(call, prices) or 0.0

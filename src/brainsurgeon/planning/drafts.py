@@ -2,11 +2,9 @@
 
 import json
 import math
-from array import array
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +13,7 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    FIELDS,
+    OLD,
     REDACTED,
     RESTORED,
     KeyPath,
@@ -23,13 +21,13 @@ from brainsurgeon.model.entries import (
     placeholder_id,
     placeholder_named,
     placeholder_token,
-    value_at,
 )
 from brainsurgeon.model.plans import Amounts, FieldEdit, KeptPart, Removal
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.text import iso
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import (
     FITS,
     EntryState,
@@ -39,19 +37,15 @@ from brainsurgeon.planning.rules import (
     override_of,
     read_restored,
 )
-from brainsurgeon.planning.snapshot import Frontier, Snapshot
+from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.superseded import Values, superseded
 
 _MOST_WARNINGS = 100
 Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extracted
 
 
-class SurveyTooShortError(Exception):
-    """The argument is an `_extractable` that exceeds the number of surveyed messages."""
-
-
 class Judge:
-    def __init__(self, session: Snapshot, rules: Rules, frontier: Frontier) -> None:
+    def __init__(self, session: Snapshot, rules: Rules) -> None:
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
         self.shortest = 0
@@ -60,10 +54,9 @@ class Judge:
         self.warnings: list[str] = []
         # Signed parts, by offset and path. They are extracted only if their signature breaks.
         self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
-        self.parts: Sequence[Part] = ()  # of the last entry
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
         self._kept, self.unsent = Amounts(), Amounts()
-        self._session, self._rules, self._frontier = session, rules, frontier
+        self._session, self._transcript, self._rules = session, session.transcript, rules
         self._sets, self._pins = session.sets, session.records.pins
 
     def keep(self, part: Part | Removal, why: str) -> None:
@@ -85,7 +78,7 @@ class Judge:
         )
 
     def judge(
-        self, parsed: ParsedLine, standing: Iterable[Extraction], signatures: Collection[KeyPath],
+        self, index: int, standing: Iterable[Extraction], signatures: Collection[KeyPath],
         taken: Container[KeyPath], *, emptied: bool, farthest: int,
     ) -> Going:  # fmt: skip
         """Return the parts of an entry that are to be extracted, and count the others.
@@ -93,91 +86,94 @@ class Judge:
         Archives replace the values at the paths `taken`. After the planned archives, at most
         `farthest` messages follow the entry.
         """
-        form, survey, ident = self._session.form, self._session.survey, parsed.ident
-        chosen = override_of({}, ident, self._sets, self._pins)[0]
-        has_fields = not parsed.entry.keys().isdisjoint(FIELDS)
+        entry, chain = self._transcript.entries[index], self._transcript.chain
+        chosen = override_of({}, entry.ident, self._sets, self._pins)[0]
+        has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self.shortest
-        listed = form.parts(parsed.entry, survey, parsed.offset)
-        self.parts = parts = [part for part in listed if not shortest or part.chars > shortest]
+        listed = self._transcript.values(index)
+        parts = [part for part in listed if not shortest or part.chars > shortest]
         if not parts and chosen is True:
-            parts = list(form.parts({**parsed.entry, EXTRACTABLE: True}, survey, parsed.offset))
+            parts = self._forced(index)
         if not (parts or signatures):
             return []
-        here = self.state(parsed, standing)
-        if self._rules.max_messages and parsed.offset == survey.last_user:
+        here = self.state(index, standing)
+        if self._rules.max_messages and index == chain.last_user:
             farthest = min(farthest, self._rules.max_messages - 1)  # the newest prompt stays
         here = replace(here, emptied=emptied, position=min(here.position, farthest))
+        offset = self._transcript.offset(index)
         going: Going = []
-        judged = []
         for part in parts:
             if part.dead or here.dead:
                 self.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
                 self.keep(part, "archived turn")
                 continue
-            value = value_at(parsed.entry, part.path)
-            decision = self._decide(part, value, self._superseding(parsed, part, here))
-            judged.append((part, isinstance(decision, Extract)))
+            decision = self._decide(part, entry, self._superseding(entry, part, here))
             if isinstance(decision, Keep) and part.path in signatures:
-                self.withheld[parsed.offset, part.path] = (part, decision, ident or "")
+                self.withheld[offset, part.path] = (part, decision, entry.ident or "")
             elif isinstance(decision, Keep):
                 self.keep(part, decision.reason)
-            elif parsed.terminated:
+            elif entry.terminated:
                 going.append((part, decision))
             else:
                 self.keep(part, "the last line has no newline yet")
-        self._frontier.judged(self._session, self._rules, parsed, here, judged)
         return going
 
-    def _superseding(self, parsed: ParsedLine, part: Part, here: EntryState) -> EntryState:
+    def _forced(self, index: int) -> list[Part]:
+        """Return the values of an entry that has values only if somebody asks for them."""
+        parsed, form = self._session.parsed(index), self._session.form
+        values = form.values({**parsed.entry, EXTRACTABLE: True})
+        around = self._transcript.chain.around(index, self._transcript.entries[index])
+        return list(form.resolved(values, around))
+
+    def _superseding(self, entry: Entry, part: Part, here: EntryState) -> EntryState:
         if not self._rules.superseded or part.dead:
             return here
-        call_id = self._session.form.anchor(parsed.entry, part.path)
-        values = (parsed.ident, part.kind, call_id)
+        values = (entry.ident, part.kind, part.call)
         return replace(here, superseded=self._superseded.get(values, ""))
 
     @cached_property
     def _superseded(self) -> Mapping[Values, str]:
-        return superseded(self._session.lines, self._session.form, self._session.survey)
+        return superseded(self._transcript)
 
-    def _decide(self, part: Part, value: object, here: EntryState) -> Extract | Keep:
-        decision = extract(part, value, here, self._rules, self._session.now)
+    def _decide(self, part: Part, entry: Entry, here: EntryState) -> Extract | Keep:
+        decision = extract(part, _stands(part, entry), here, self._rules, self._session.now)
         if isinstance(decision, Keep):
             self.protect(here.entry_id, decision.until)
         elif (here.entry_id, part.path) in self._rules.spared and not here.emptied:
             return Keep(FITS)
         elif self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
-            self._frontier.wait()
             return Keep(f"deferred: {self._rules.waits}")
         return decision
 
-    def state(self, parsed: ParsedLine, standing: Iterable[Extraction] = ()) -> EntryState:
-        entry, ident, now = parsed.entry, parsed.ident, self._session.now
-        override, odd = override_of(entry, ident, self._sets, self._pins)
-        stamp, unusable = read_restored(entry, self._rules, now)
+    def state(self, index: int, standing: Iterable[Extraction] = ()) -> EntryState:
+        entry, now = self._transcript.entries[index], self._session.now
+        ident, fields = entry.ident, entry.marks.fields if entry.marks else {}
+        override, odd = override_of(fields, ident, self._sets, self._pins)
+        stamp, unusable = read_restored(fields, self._rules, now)
         for warning in (odd, unusable):
             if warning and len(self.warnings) < _MOST_WARNINGS:
                 self.warnings.append(f"entry {ident}: {warning}")
-        if type(override) is int and override > self._session.survey.kept_messages:
-            raise SurveyTooShortError(override)
-        dead, dies_at = self._session.survey.dead(parsed.offset), self._session.branches_die_at
+        dead, dies_at = self._transcript.chain.dead.get(index), self._session.branches_die_at
         if dead == OFF_BRANCH and now < dies_at:  # the user may resume the branch
             self.due(dies_at)
             dead = None
         remembered = self._session.records.restores.get(ident) if ident else None
         latest = now + self._rules.keep_after_restore
         stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
+        kept = override if type(override) is int else 0
+        position = self._transcript.position(index)
         return EntryState(
-            ident, self._session.survey.position(parsed.offset), override,
-            max(stamps, default=None), bool(entry.get(REDACTED)),
+            ident, position if position <= max(kept, self._rules.kept_messages) else OLD, override,
+            max(stamps, default=None), bool(fields.get(REDACTED)),
             frozenset(value.placeholder for value in standing if value.placeholder),
             dead,
         )  # fmt: skip
 
     def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
-        form, ident = self._session.form, parsed.ident or ""
-        name, rest = placeholder_id(ident), form.rest(parsed.entry)
+        ident = parsed.ident or ""
+        name, rest = placeholder_id(ident), self._session.form.rest(parsed.entry)
         places = splice.find_spans(parsed.raw, parsed.entry, [part.path for part, _ in going])
         once = self._once.setdefault
         for part, decision in going:
@@ -190,7 +186,7 @@ class Judge:
             reason = once(decision.reason, decision.reason)
             yield Removal(
                 ident, name, path, part.kind, tool, part.chars, part.block,
-                form.anchor(parsed.entry, part.path), rest, tokens=0,
+                part.call, rest, tokens=0,
                 start=start + parsed.offset, end=end + parsed.offset, new=token,
                 forced=decision.forced, reason=reason,
                 how="extract" if part.instead is None else "empty",
@@ -289,26 +285,19 @@ def _newness(request: Request) -> float:
     return math.inf if request.id is None else request.id
 
 
-class Ids:
-    """The ids in a file. Query them only after all were added."""
+def _stands(part: Part, entry: Entry) -> str | None:
+    """Return the placeholder that stands for a value."""
+    named = entry.marks.named if entry.marks else {}
+    name, archived = named.get(part.path) or named.get((*part.path, "text"), ("", True))
+    return None if archived else placeholder_named(name)
 
-    def __init__(self) -> None:
-        self._hashes = array("q")
-        self._known: set[int] = set()
 
-    def add(self, ident: str) -> None:
-        self._hashes.append(hash(ident))  # all ids of a file would take too much memory
-
-    def __contains__(self, ident: str) -> bool:
-        if not self._known:  # few sessions need the set
-            self._known.update(self._hashes)
-        return hash(ident) in self._known
-
-    def twice(self) -> frozenset[int]:
-        repeated: set[int] = set()
-        # Sorting all hashes at once would take five times the array's memory; an eighth takes less.
-        portions = min(8, len(self._hashes) // 50_000 + 1)
-        for portion in range(portions):
-            ranked = sorted(each for each in self._hashes if each % portions == portion)
-            repeated.update(before for before, after in pairwise(ranked) if before == after)
-        return frozenset(repeated)
+def repeated(entries: Iterable[Entry]) -> frozenset[str]:
+    """Return the ids that occur more than once."""
+    seen, twice = set[str](), set[str]()
+    for entry in entries:
+        if entry.ident in seen:
+            twice.add(entry.ident)
+        elif entry.ident is not None:
+            seen.add(entry.ident)
+    return frozenset(twice)

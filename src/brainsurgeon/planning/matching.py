@@ -11,7 +11,6 @@ values of a call that were extracted or last seen in this session.
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -19,43 +18,26 @@ from functools import cache
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty, parsed_lines
+from brainsurgeon.formats.base import Format, ParsedLine, dict_or_empty
+from brainsurgeon.formats.marks import TEXTS, token_digest
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import (
-    FIELDS,
-    ID,
-    PLACEHOLDER,
-    PLACEHOLDER_PREFIX,
-    PREFIX,
     REDACTED,
-    SUFFIX,
-    Entry,
     KeyPath,
     Kind,
     Line,
+    Part,
     placeholder_id,
-    placeholder_in,
+    placeholder_named,
     unnumbered,
     value_at,
 )
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction, PrintedAnswer, Records, Request
-from brainsurgeon.model.sessions import NO_SURVEY, Survey
-from brainsurgeon.model.turns import MARK
+from brainsurgeon.model.transcript import Entry, Marks
 from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.planning.snapshot import Snapshot
 
-ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
-# The beginning of a placeholder or archive. `marks_in` searches for this and the next two patterns
-# in turn: a single pattern for all takes twice as long.
-TEXTS = re.compile(b"|".join(map(re.escape, (PLACEHOLDER_PREFIX, MARK.encode()))))
-_FIELDS = re.compile(b"|".join(re.escape(f'{name}"'.encode()) for name in FIELDS))
-# Emptied signed thinking, in the formats of OpenClaw and Claude Code.
-_EMPTIED = re.compile(rb'"thinkingSignature":""|"text":" "|"content":\[\]')
-
-# A value that is a placeholder or begins with an archive's mark, and the id that it names.
-_NAMED = re.compile(
-    rf"{re.escape(PREFIX)}({ID}){re.escape(SUFFIX)}\Z|{re.escape(MARK)}\narchive: ({ID})"
-)
 NO_RECORD = "the store has no record of this value"
 OTHER_AGENT = (
     "the value belongs to another agent, whose entries are numbered like these; "
@@ -67,7 +49,7 @@ SEVERAL = "several values may have been there"
 TURN = "an archived turn: "  # before the reason
 _NO_TURN = "only its text was restored: the turn itself is not in this session"
 _ByPath = dict[KeyPath, list[Extraction]]
-_Parts = frozenset[tuple[KeyPath, str, str | None]]
+_Parts = Callable[[], dict[KeyPath, Part]]
 
 
 class Matcher:
@@ -75,50 +57,49 @@ class Matcher:
 
     `foreign` collects placeholders that match no record in their entry. `moved` maps ids of
     extractions found in another entry to the recorded entry id: they count only if that entry is
-    gone. `typed` counts placeholders that somebody typed or pasted. `lost` has the offset of a line
-    for each placeholder or archive in it whose value the store does not have.
+    gone. `typed` counts placeholders that somebody typed or pasted. `lost` has the index of an
+    entry for each placeholder or archive in it whose value the store does not have.
     """
 
-    def __init__(self, form: Format, survey: Survey, records: Records) -> None:
+    def __init__(
+        self, transcript: Transcript, records: Records, parsed: Callable[[int], ParsedLine]
+    ) -> None:
         self.foreign: set[str] = set()
         self.moved: dict[int, str] = {}
         self.typed = 0
         self.lost: list[int] = []
-        # True if the line of the last call of `standing` names values that it did not return.
+        # True if the entry of the last call of `standing` names values that it did not return.
         self.names_others = False
         self._moved_to: dict[int, str | None] = {}
-        self._form, self._survey, self._records = form, survey, records
+        self._transcript, self._records, self._parsed = transcript, records, parsed
         # All values by name; those with a `replacement` also by entry id.
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self.replaced: dict[str, list[Extraction]] = defaultdict(list)
+        self._digests: dict[int, bytes] = {}
         for value in records.extractions:
             self._named[value.name].append(value)
             if value.replacement is not None:
                 self.replaced[value.entry_id].append(value)
 
-    def standing(self, parsed: ParsedLine) -> list[Extraction]:
-        raw, entry, ident = parsed.raw, parsed.entry, parsed.ident
+    def standing(self, index: int) -> list[Extraction]:
+        entry = self._transcript.entries[index]
+        ident, marks = entry.ident, entry.marks or _UNMARKED
         replaced = self.replaced.get(ident or "", ())
         self.names_others = False
-        if not replaced and TEXTS.search(raw) is None:
+        if not (replaced or marks.names or marks.archives):
             return []
-        texts = {placeholder.decode() for placeholder in PLACEHOLDER.findall(raw)}
         candidates: _ByPath = defaultdict(list)
         for value in replaced:
-            if self._matches(value, entry, ident):
+            if self._matches(value, index):
                 candidates[value.path].append(value)
-        parts = cache(  # at most once for each entry
-            lambda: frozenset(
-                (part.path, part.kind, part.tool)
-                for part in self._form.parts(entry, self._survey, None)
-            )
-        )
-        for text in texts:
-            for recorded in self._named.get(text[len(PREFIX) : -len(SUFFIX)], ()):
-                value = self._located(recorded, entry, parts)
-                if value.replacement is None and self._belongs(value, entry, ident, parts):
+        # At most once for each entry.
+        parts = cache(lambda: {part.path: part for part in self._transcript.values(index)})
+        for name in marks.names:
+            for recorded in self._named.get(name, ()):
+                value = self._located(recorded, index, parts)
+                if value.replacement is None and self._belongs(value, index, parts):
                     candidates[value.path].append(value)
-        for value in self._archives_in(parsed):
+        for value in self._archives_in(index):
             candidates[value.path].append(value)
         archives = {
             value.archive_id for at in candidates.values() for value in at if not value.is_link
@@ -129,30 +110,31 @@ class Matcher:
             for at in candidates.values()
         )
         chosen = [value for value in picked if value is not None and self._is_first(value, ident)]
-        others = texts - {value.placeholder for value in chosen}
-        archived = {name.decode() for name in ARCHIVE.findall(raw)}
-        self.names_others = bool(others or archived - {value.name for value in chosen})
+        others = set(marks.names) - {value.name for value in chosen if value.placeholder}
+        self.names_others = bool(others or {*marks.archives} - {value.name for value in chosen})
         if others:
-            self.foreign |= others & {placeholder_in(value_at(entry, path)) for path, *_ in parts()}
+            whole = (marks.named.get(path, ("", True)) for path in parts())
+            self.foreign |= {
+                placeholder_named(name) for name, archived in whole
+                if name in others and not archived
+            }  # fmt: skip
         return chosen
 
-    def unexplained(
-        self, parsed: ParsedLine, standing: Iterable[Extraction]
-    ) -> Iterator[tuple[str, str]]:
+    def unexplained(self, index: int, standing: Iterable[Extraction]) -> Iterator[tuple[str, str]]:
         """Yield entry id and reason for each place whose extracted value cannot be restored.
 
         A placeholder or archive counts only if it names the entry that contains it, or if the store
         has a record with the same name, path and kind: others were typed or pasted. It is noted in
         `lost` if the store has no value for it.
         """
-        entry, ident = parsed.entry, parsed.ident
+        entry = self._transcript.entries[index]
+        ident, marks = entry.ident, entry.marks or _UNMARKED
         explained = {value.path for value in standing}
-        for part in self._form.parts(entry, self._survey, None):
-            value, places = value_at(entry, part.path), {part.path, part.path[:-1]}
-            match = _NAMED.match(value) if isinstance(value, str) else None
-            if match is None or places & explained:
+        for part in self._transcript.values(index) if marks.named else ():
+            places = {part.path, part.path[:-1]}
+            if part.path not in marks.named or places & explained:
                 continue
-            name = match[1] or match[2]
+            name, archived = marks.named[part.path]
             recorded = [
                 record for record in self._named.get(name, ())
                 if record.path in places and (record.kind == part.kind or record.block)
@@ -163,28 +145,28 @@ class Matcher:
                     stored = any(record.blob_id is not None for record in recorded)
                     why = OTHER_ENTRY if stored else EXPIRED
                 if why in (NO_RECORD, EXPIRED):
-                    self.lost.append(parsed.offset)
-                yield ident or "", TURN + why if match[2] else why
+                    self.lost.append(index)
+                yield ident or "", TURN + why if archived else why
             else:
-                self.typed += match[2] is None
+                self.typed += not archived
         replaced: _ByPath = defaultdict(list)
         for record in self.replaced.get(ident or "", ()):
-            if record.archive_id is None and record.is_in(entry):
+            if record.archive_id is None and self._is_in(record, index):
                 replaced[record.path].append(record)
         for records in replaced.values():
             if self._chosen(records) is None:
                 yield records[0].entry_id, SEVERAL
 
-    def _archives_in(self, parsed: ParsedLine) -> Iterator[Extraction]:
+    def _archives_in(self, index: int) -> Iterator[Extraction]:
         """Yield the archives whose text is in an entry with a new id."""
-        entry, ident = parsed.entry, parsed.ident
-        for name in ARCHIVE.findall(parsed.raw):
-            for value in self._named.get(name.decode(), ()):
+        entry = self._transcript.entries[index]
+        for name in entry.marks.archives if entry.marks else ():
+            for value in self._named.get(name, ()):
                 seen_here = value.id in self._records.last_sighted
                 known = seen_here or value.session_id in self._records.same_identity
-                if value.entry_id == ident or value.is_link or not known:
+                if value.entry_id == entry.ident or value.is_link or not known:
                     continue
-                if value.archive_id is not None and self._matches(value, entry, ident):
+                if value.archive_id is not None and self._matches(value, index):
                     self.moved[value.id] = value.entry_id
                     yield value
 
@@ -212,49 +194,71 @@ class Matcher:
         equal = (value for value in (newest, *reversed(listed)) if value.digest == newest.digest)
         return next((value for value in equal if value.blob_id is not None), newest)
 
-    def _belongs(
-        self, value: Extraction, entry: Entry, ident: str | None, parts: Callable[[], _Parts]
-    ) -> bool:
-        if not self._matches(value, entry, ident):
+    def _belongs(self, value: Extraction, index: int, parts: _Parts) -> bool:
+        if not self._matches(value, index):
             return False
-        if ident == value.entry_id:
+        if self._transcript.entries[index].ident == value.entry_id:
             return True
-        if self._form.anchor(entry, value.path) != value.anchor:
+        part = parts().get((*value.path, "text") if value.block else value.path)
+        if (part.call if part else None) != value.anchor:
             return False
-        if not value.block and (value.path, value.kind, value.tool) not in parts():
+        same = part is not None and (part.kind, part.tool) == (value.kind, value.tool)
+        if not (value.block or same):
             return False
         if value.anchor is None and value.session_id not in self._records.same_identity:
             return False
         held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
         if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
             return True
-        if not self._survey.appends_anew:
+        if not self._transcript.form.appends_anew:
             self.moved[value.id] = value.entry_id  # counts only if the recorded entry is gone
         return True
 
-    def _located(self, value: Extraction, entry: Entry, parts: Callable[[], _Parts]) -> Extraction:
+    def _located(self, value: Extraction, index: int, parts: _Parts) -> Extraction:
         # When Claude Code forks a session, it may join several results in one message.
-        if value.anchor is None or value.block or value.is_in(entry):
+        if value.anchor is None or value.block or self._is_in(value, index):
             return value
         names = [isinstance(step, int) or step for step in value.path]
-        for path, *_ in parts():
+        for path, part in parts().items():
             moved = replace(value, path=path)
             same = [isinstance(step, int) or step for step in path] == names
-            if same and moved.is_in(entry) and self._form.anchor(entry, path) == value.anchor:
+            if same and self._is_in(moved, index) and part.call == value.anchor:
                 return moved
         return value
 
-    def _matches(self, value: Extraction, entry: Entry, ident: str | None) -> bool:
-        if ident != value.entry_id and value.session_id in self._records.others.sessions:
+    def _matches(self, value: Extraction, index: int) -> bool:
+        entry = self._transcript.entries[index]
+        if entry.ident != value.entry_id and value.session_id in self._records.others.sessions:
             return False
-        return value.is_in(entry) and (value.rest is None or self._form.rest(entry) == value.rest)
+        return self._is_in(value, index) and value.rest in (None, entry.rest)
+
+    def _is_in(self, value: Extraction, index: int) -> bool:
+        """Check whether what replaced a value is at its path."""
+        entry = self._transcript.entries[index]
+        if value.is_link:
+            return bool(entry.parent == json.loads(value.replacement or ""))
+        marks = entry.marks or _UNMARKED
+        if value.is_redacted and REDACTED not in marks.fields:  # the agent dropped the field
+            return value.is_in(self._parsed(index).entry)
+        if value.path not in marks.stands:
+            return False
+        if value.id not in self._digests:
+            self._digests[value.id] = token_digest(value.token)
+        return marks.stands[value.path] == self._digests[value.id]
+
+
+_UNMARKED = Marks()
 
 
 def count_lost(lines: Iterable[Line], form: Format) -> int:
     """Count the placeholders and archives in lines whose values only a lost store can have."""
-    matcher = Matcher(form, NO_SURVEY, Records())
-    ours = (line for line in lines if line.raw and TEXTS.search(line.raw))
-    return sum(1 for parsed in parsed_lines(ours, form) for _ in matcher.unexplained(parsed, ()))
+    ours = Transcript.read(form, (line for line in lines if line.raw and TEXTS.search(line.raw)))
+    matcher = Matcher(ours, Records(), _nothing)
+    return sum(1 for index in range(len(ours.entries)) for _ in matcher.unexplained(index, ()))
+
+
+def _nothing(_: int) -> ParsedLine:
+    raise LookupError
 
 
 class Restores:
@@ -335,20 +339,23 @@ class OwnCalls:
         redactions = session.records.requested("redact")
         asked = {request.answer: request for request in redactions if request.answer}
         last_call = None
-        for parsed in parsed_lines(session.lines if asked else (), form):
-            for call in form.calls(parsed.entry):
-                last_call = call.call_id or parsed.ident
+        for index, entry in enumerate(session.transcript.entries if asked else ()):
+            for made in entry.calls:
+                last_call = made.call_id or entry.ident
+            if entry.ident is None or not entry.results:
+                continue
+            parsed = session.parsed(index)
             here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
-            answers = list(form.result_texts(parsed.entry)) if here and parsed.ident else []
-            if parsed.ident is None or not answers:
+            answers = list(form.result_texts(parsed.entry)) if here else []
+            if not answers:
                 continue
             paths = {answer.path for answer in answers}
-            paths |= {part.path for part in form.parts(parsed.entry, NO_SURVEY, None)}
+            paths |= {part.path for part in session.transcript.values(index)}
             listed, whole = _shortened(
                 parsed, paths, {printed: asked[printed].entry_id or "" for printed in here}
             )
             if listed:
-                self.answers[parsed.ident] = listed
+                self.answers[entry.ident] = listed
             for printed in whole:
                 request = asked.pop(printed)
                 self.requests.add(request.id)
@@ -358,11 +365,11 @@ class OwnCalls:
                     if call_id and printed.ident in answer.text:
                         self.calls[call_id] = request.entry_id or ""
 
-    def concern(self, parsed: ParsedLine) -> bool:
-        if not (self.answers or self.calls) or parsed.ident is None:
+    def concern(self, entry: Entry) -> bool:
+        if not (self.answers or self.calls) or entry.ident is None:
             return False
-        calls = (call.call_id or parsed.ident for call in self._form.calls(parsed.entry))
-        return parsed.ident in self.answers or any(call in self.calls for call in calls)
+        calls = (call.call_id or entry.ident for call in entry.calls)
+        return entry.ident in self.answers or any(call in self.calls for call in calls)
 
     def edits(self, parsed: ParsedLine) -> Iterator[Edit]:
         ident, rest = parsed.ident or "", self._form.rest(parsed.entry)
@@ -412,19 +419,15 @@ def _shortened(
     }, whole
 
 
-def marks_in(lines: Iterable[Line], form: Format) -> tuple[set[str], set[str]]:
+def marked(transcript: Transcript) -> tuple[set[str], set[str]]:
     """Return the names and the entry ids by which to look up the records of a session."""
     names, entries = set[str](), set[str]()
-    patterns = (TEXTS, _FIELDS, _EMPTIED)
-    ours = (
-        line for line in lines if line.raw and any(pattern.search(line.raw) for pattern in patterns)
-    )
-    for parsed in parsed_lines(ours, form):
-        raw, ident = parsed.raw, parsed.ident
-        names.update(text[len(PREFIX) : -len(SUFFIX)].decode() for text in PLACEHOLDER.findall(raw))
-        names.update(text.decode() for text in ARCHIVE.findall(raw))
-        if ident is not None:
-            names.add(placeholder_id(ident))  # of values with a `replacement`
-            if any(name in parsed.entry for name in FIELDS):
-                entries.add(ident)
+    for entry in transcript.entries:
+        if (marks := entry.marks) is None:
+            continue
+        names.update(marks.names, marks.archives)
+        if entry.ident is not None:
+            names.add(placeholder_id(entry.ident))  # of values with a `replacement`
+            if marks.fields:
+                entries.add(entry.ident)
     return names, entries

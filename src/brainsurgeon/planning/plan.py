@@ -3,18 +3,16 @@
 The planner only reads. It parses every edited line again and compares it with the original.
 """
 
-import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import ParsedLine, parsed_lines
-from brainsurgeon.model.entries import EXTRACTABLE, FIELDS, PREFIX, KeyPath
+from brainsurgeon.model.entries import EXTRACTABLE, KeyPath
 from brainsurgeon.model.plans import Edit, Handled, Plan, Removal, Restoration, Sightings
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.turns import MARK
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.archive import (
     NO_ARCHIVING,
     Archival,
@@ -23,46 +21,52 @@ from brainsurgeon.planning.archive import (
     Archiving,
     archive_turns,
 )
-from brainsurgeon.planning.calls import keyed_calls
-from brainsurgeon.planning.drafts import FieldRequests, Going, Ids, Judge, SurveyTooShortError
+from brainsurgeon.planning.drafts import FieldRequests, Going, Judge, repeated
 from brainsurgeon.planning.matching import Matcher, OwnCalls, Restores
-from brainsurgeon.planning.signatures import Gatherer, SignatureVerdict, judge
-from brainsurgeon.planning.snapshot import Frontier, Snapshot
+from brainsurgeon.planning.signatures import (
+    Gatherer,
+    Leaving,
+    Place,
+    SignatureVerdict,
+    judge,
+    removal_of,
+)
+from brainsurgeon.planning.snapshot import Snapshot
 
 _TWICE = "its id occurs twice in the file"
 _UNSURE = "it is uncertain whether it is the recorded entry"
-_OURS = (PREFIX, MARK, *FIELDS)
 
 
 def plan(
     session: Snapshot, rules: Rules, *, extract: bool = True, explain: bool = False,
-    frontier: Frontier | None = None, archiving: Archiving = NO_ARCHIVING,
+    archiving: Archiving = NO_ARCHIVING,
 ) -> Plan:  # fmt: skip
     """Plan the pending requests of one session and, with `extract`, its extractions.
 
     With `explain`, `Plan.kept` includes the values that are too short for all rules.
     """
-    own, frontier = OwnCalls(session), frontier or Frontier()
+    own = OwnCalls(session)
     while True:
         try:
             archivals = archive_turns(session, rules, archiving if extract else NO_ARCHIVING)
-            planner = _Planner(session, rules, own, archivals, frontier, extract=extract)
+            planner = _Planner(session, rules, own, archivals, extract=extract)
             return planner.run(0 if explain else rules.shortest)
-        except SurveyTooShortError as short:
-            kept_messages = max(short.args[0], 2 * session.survey.kept_messages)
-            session = replace(session, survey=session.form.survey(session.lines, kept_messages))
         except ArchiveRefusedError as refusal:
             archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
 
 
 class _Planner:
     def __init__(
-        self, session: Snapshot, rules: Rules, own: OwnCalls, archivals: Archivals,
-        frontier: Frontier, *, extract: bool,
+        self, session: Snapshot, rules: Rules, own: OwnCalls, archivals: Archivals, *,
+        extract: bool,
     ) -> None:  # fmt: skip
-        self._session, self._form, self._records = session, session.form, session.records
+        self._session, self._transcript, self._records = (
+            session,
+            session.transcript,
+            session.records,
+        )
         self._rules, self._own, self._extract = rules, own, extract
-        self._archivals, self._frontier = archivals, frontier
+        self._archivals = archivals
         self._edits: list[Edit] = []
         # Ids of entries in the file, by start of an edit, if they differ from its `entry_id`.
         self._ids_in_file: dict[int, str] = {}
@@ -76,49 +80,45 @@ class _Planner:
         self._missed: list[tuple[str, str]] = []
         # The entry ids (or None) in a last line without a newline: their requests wait.
         self._waits: set[str | None] = set()
-        self._ids = Ids()
+        self._ids = {entry.ident for entry in self._transcript.entries}
+        self._twice = repeated(self._transcript.entries)
         self._restores = Restores(session, self._missed)
         self._fields = FieldRequests(session)
-        self._matcher = Matcher(self._form, session.survey, self._records)
-        self._judge = Judge(session, rules, frontier)
+        self._matcher = Matcher(self._transcript, self._records, session.parsed)
+        self._judge = Judge(session, rules)
         self._signatures = Gatherer(session, rules, archivals.leaving)
-        self._signatures.signatures.left = [0] * frontier.doubts
         # Short lines are planned, too, if they have one of these ids or texts.
         self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
-        self._ours = re.compile("|".join(map(re.escape, (*_OURS, *own.calls))).encode())
         for verdict in archivals.verdicts:
             self._judge.protect(verdict.closing_id, verdict.until)
 
     def run(self, shortest: int) -> Plan:
-        calls, self._judge.shortest = self._frontier.calls, shortest
-        for parsed in parsed_lines(self._frontier.follow(self._session), self._form):
-            if calls is not None:  # the last line of a message has its full usage
-                calls |= dict(keyed_calls(parsed.entry, self._form))
-            if parsed.ident is not None:
-                self._ids.add(parsed.ident)
-                self._restores.note_id(parsed.ident)
-            signatures = self._signatures.note_signatures(parsed)
-            if signatures:
-                known = bool(self._sighted or self._supposed)
-                self._frontier.signed(parsed.offset, placeholders=known)
-            if (
-                len(parsed.raw) > shortest
-                or parsed.ident in self._concerned
-                or parsed.offset in self._archivals.made
-                or parsed.offset in self._archivals.emptied
-                or self._ours.search(parsed.raw) is not None
-            ):
-                self._entry(parsed, signatures)
-            self._signatures.note_extracted(parsed)
+        self._judge.shortest = shortest
+        for index, entry in enumerate(self._transcript.entries):
+            if entry.ident is not None:
+                self._restores.note_id(entry.ident)
+            signatures = self._signatures.note_signatures(index)
+            if entry.marks or entry.values or signatures or self._is_concerned(index, entry):
+                self._entry(index, entry, signatures)
+            self._signatures.note_extracted(index)
         return self._plan()
 
+    def _is_concerned(self, index: int, entry: Entry) -> bool:
+        offset = self._transcript.offset(index)
+        return (
+            entry.ident in self._concerned
+            or offset in self._archivals.made
+            or offset in self._archivals.emptied
+            or self._own.concern(entry)
+        )
+
     def _plan(self) -> Plan:
-        twice, judged = self._ids.twice(), self._judge
-        sure = [edit for edit in self._edits if self._is_sure(edit, twice)]
-        verdict = self._judge_signatures(sure, twice)
+        judged = self._judge
+        sure = [edit for edit in self._edits if self._is_sure(edit)]
+        verdict, leave = self._judge_signatures(sure)
         edits: tuple[Edit, ...] = ()
         if not verdict.blocked:
-            edits = tuple(sorted([*sure, *verdict.leave], key=lambda edit: (edit.start, edit.end)))
+            edits = tuple(sorted([*sure, *leave], key=lambda edit: (edit.start, edit.end)))
         # A placeholder in another entry counts only if the recorded entry is not in the file.
         # Otherwise it is a copy.
         moved = self._matcher.moved
@@ -132,7 +132,7 @@ class _Planner:
             value.id: value.rest is None and value.entry_id in self._ids
             for value in self._records.extractions if value.id in lost
         }  # fmt: skip
-        doubtful = [(entry, _TWICE) for entry in self._fields.sets if hash(entry) in twice]
+        doubtful = [(entry, _TWICE) for entry in self._fields.sets if entry in self._twice]
         made = {} if verdict.blocked else self._archivals.made
         archives = tuple(made[offset].archive_after(edits) for offset in sorted(made))
         prompts = {prompt for archive in archives for prompt in archive.prompts}
@@ -144,7 +144,7 @@ class _Planner:
             tuple(sighted), tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
             tuple(sorted(self._matcher.foreign)), self._saved, self._matcher.typed,
-            tuple(self._matcher.lost),
+            tuple(map(self._transcript.offset, self._matcher.lost)),
         )  # fmt: skip
         handled = Handled(
             tuple(fulfilled), self._records.asked_until, tuple(self._unanswered()),
@@ -152,7 +152,7 @@ class _Planner:
             missed=(*self._missed, *doubtful, *self._fields.missed()), unfit=verdict.unfit,
             left=(*self._left(edits), *self._unexplained),
             fields_gone=() if verdict.blocked else tuple(
-                record for record, ident in self._fields.dropped.items() if hash(ident) not in twice
+                record for record, ident in self._fields.dropped.items() if ident not in self._twice
             ),
         )  # fmt: skip
         return Plan(
@@ -160,12 +160,12 @@ class _Planner:
             handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
         )  # fmt: skip
 
-    def _is_sure(self, edit: Edit, twice: frozenset[int]) -> bool:
+    def _is_sure(self, edit: Edit) -> bool:
         ident = self._ids_in_file.get(edit.start, edit.entry_id)
         if isinstance(edit, Restoration):
             owner = self._matcher.moved.get(edit.extraction_id)
             return owner is None or owner not in self._ids or ident == owner
-        if hash(ident) not in twice:
+        if ident not in self._twice:
             return True
         if isinstance(edit, Removal):
             self._judge.keep(edit, f"not extractable: {_TWICE}")
@@ -183,19 +183,30 @@ class _Planner:
             if value.id in left and value.replacement is None
         ]
 
-    def _judge_signatures(self, edits: list[Edit], twice: frozenset[int]) -> SignatureVerdict:
-        signatures, judged = self._signatures.signatures, self._judge
+    def _judge_signatures(self, edits: list[Edit]) -> tuple[SignatureVerdict, list[Removal]]:
+        gathered, judged = self._signatures, self._judge
+        signatures = gathered.signatures
         signatures.standing = [
-            replace(one, stays=_TWICE) if hash(one.removal.entry_id) in twice else one
+            replace(one, stays=_TWICE) if one.entry_id in self._twice else one
             for one in signatures.standing
         ]
-        verdict = judge(
-            signatures, edits,
-            self._rules if self._extract else replace(self._rules, drop_signatures=""),
-            remembers=self._session.habits.remembers and self._extract and self._rules.enabled,
-            pristine=self._restores.pristine,
-        )  # fmt: skip
-        leaving = {(removal.entry_id, removal.path) for removal in verdict.leave}
+        starts = [edit.start for edit in edits]
+        changes = [gathered.changes[start] for start in starts if start in gathered.changes]
+        taken = {gathered.places[start] for start in starts if start in gathered.places}
+        while True:
+            verdict = judge(
+                signatures, changes, taken,
+                self._rules if self._extract else replace(self._rules, drop_signatures=""),
+                remembers=self._session.habits.remembers and self._extract and self._rules.enabled,
+                pristine=self._restores.pristine,
+            )  # fmt: skip
+            drafted, refused = self._removals_of(verdict.leave)
+            if not refused:
+                break
+            signatures.standing = [
+                replace(one, stays=refused.get(one.place, one.stays)) for one in signatures.standing
+            ]
+        leaving = {(removal.entry_id, removal.path) for removal in drafted}
         for part, decision, ident in judged.withheld.values():
             if (ident, part.path) not in leaving:
                 judged.keep(part, decision.reason)
@@ -203,7 +214,22 @@ class _Planner:
             for edit in edits:
                 if isinstance(edit, Removal) and edit.extracts:
                     judged.keep(edit, "deferred: signatures")
-        return verdict
+        return verdict, drafted
+
+    def _removals_of(self, leave: Sequence[Leaving]) -> tuple[list[Removal], dict[Place, str]]:
+        """Draft the removals of signatures. Also return why some cannot be removed."""
+        drafted, refused = list[Removal](), dict[Place, str]()
+        for leaving in leave:
+            offset = leaving.signature.place[0]
+            index = self._transcript.index_at(offset)
+            entry, parsed = self._transcript.entries[index], self._session.parsed(index)
+            instead = entry.thoughts.instead if entry.thoughts else b""
+            try:
+                removal = removal_of(parsed, leaving, entry.rest, instead)
+                drafted += self._signatures.weighed(parsed, index, [removal])
+            except (splice.UntouchableError, RecursionError) as why:
+                refused[leaving.signature.place] = str(why)
+        return drafted, refused
 
     def _fulfils(self, request: Request, archived: set[str]) -> bool:
         if request.action == "redact":
@@ -225,40 +251,38 @@ class _Planner:
                 else:
                     self._judge.due(until)
 
-    def _entry(self, parsed: ParsedLine, signatures: frozenset[KeyPath]) -> None:
-        ident = parsed.ident
-        standing = self._standing(parsed)
+    def _entry(self, index: int, entry: Entry, signatures: frozenset[KeyPath]) -> None:
+        ident, offset = entry.ident, self._transcript.offset(index)
+        standing = self._standing(index, entry)
         wanted = [value for value in standing if self._restores.wants(value)]
-        unfit = self._signatures.unfit(parsed, wanted, standing)
+        unfit = self._signatures.unfit(index, wanted, standing)
         back = self._restores.without_unfit(wanted, unfit)
-        ours = self._own.concern(parsed)
-        archival = self._archivals.made.get(parsed.offset)
+        ours = self._own.concern(entry)
+        archival = self._archivals.made.get(offset)
         if archival and (back or ours):
             raise ArchiveRefusedError(ident or "")
         going: Going = []
         if self._extract and not back and not ours:
             taken = {value.path for value in standing if value.archive_id is not None}
             taken |= {archival.text_path} if archival else set()
-            emptied = parsed.offset in self._archivals.emptied
             going = self._judge.judge(
-                parsed, standing, signatures, taken, emptied=emptied,
-                farthest=self._archivals.farthest(parsed.offset),
+                index, standing, signatures, taken, emptied=offset in self._archivals.emptied,
+                farthest=self._archivals.farthest(offset),
             )  # fmt: skip
         named = ident is not None and ident in self._fields.entries
         edited = bool(back or going or named or ours or archival)
         if not (standing or edited):
             return
-        unsent = self._signatures.unsent_paths(parsed, self._judge.parts if going else None)
         if not edited:
-            self._signatures.note_edits(parsed.offset, unsent, (), standing)
+            self._signatures.note_edits(index, (), standing)
             return
-        if not parsed.terminated:
+        if not entry.terminated:
             self._waits.update({ident, *(value.entry_id for value in back)})
             return
         restored = {value.id for value in back}
         left = [value for value in standing if value.id not in restored]
         try:
-            edits = self._line_edits(parsed, back, going, archival, left, ours=ours)
+            edits = self._line_edits(index, back, going, archival, left, ours=ours)
         except (splice.UntouchableError, RecursionError) as error:
             if archival:
                 raise ArchiveRefusedError(ident or "") from error
@@ -267,7 +291,7 @@ class _Planner:
         name = ident or ""
         self._ids_in_file.update((edit.start, name) for edit in edits if edit.entry_id != name)
         self._edits += edits
-        self._signatures.note_edits(parsed.offset, unsent, edits, left)
+        self._signatures.note_edits(index, edits, left)
 
     def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
         for part, _ in going:
@@ -276,23 +300,24 @@ class _Planner:
         if ident is not None and ident in self._fields.sets:
             self._missed.append((ident, why))
 
-    def _standing(self, parsed: ParsedLine) -> list[Extraction]:
-        standing = self._matcher.standing(parsed)
+    def _standing(self, index: int, entry: Entry) -> list[Extraction]:
+        standing = self._matcher.standing(index)
         for value in standing:
-            if self._session.survey.dead(parsed.offset) is None:
+            if index not in self._transcript.chain.dead:
                 self._saved += value.tokens
-            supposed = value.id in self._matcher.moved and value.entry_id != parsed.ident
+            supposed = value.id in self._matcher.moved and value.entry_id != entry.ident
             (self._supposed if supposed else self._sighted).append(value.id)
         if self._restores.everything or self._matcher.names_others:
-            unexplained = list(self._matcher.unexplained(parsed, standing))
+            unexplained = list(self._matcher.unexplained(index, standing))
             self._unexplained += unexplained if self._restores.everything else []
         return standing
 
     def _line_edits(
-        self, parsed: ParsedLine, back: list[Extraction], going: Going,
+        self, index: int, back: list[Extraction], going: Going,
         archival: Archival | None, left: list[Extraction], *, ours: bool,
     ) -> list[Edit]:  # fmt: skip
-        entry, ident, form, now = parsed.entry, parsed.ident, self._form, self._session.now
+        parsed, form, now = self._session.parsed(index), self._session.form, self._session.now
+        entry, ident = parsed.entry, parsed.ident
         places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
         edits: list[Edit] = [
             Restoration(
@@ -307,7 +332,7 @@ class _Planner:
         edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
         if ours and not back and not self._fields.undoes_some(ident or ""):
             edits += self._own.edits(parsed)
-        edits = list(self._signatures.weighed(parsed, _taking_over(edits, left)))
+        edits = list(self._signatures.weighed(parsed, index, _taking_over(edits, left)))
         splice.verify(parsed.raw, parsed.offset, entry, edits)
         if back:
             self._restored += [name for value in back for name in (ident, value.entry_id) if name]

@@ -10,12 +10,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.catalog import Price
-from brainsurgeon.model.entries import Lines
 from brainsurgeon.model.plans import Plan, Removal
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Survey
 from brainsurgeon.planning.cache import Cache
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.signatures import is_bound
@@ -24,26 +22,23 @@ from brainsurgeon.planning.signatures import is_bound
 AtRisk = Sequence[tuple[int, int]]
 
 
-def at_risk(
-    lines: Lines, form: Format, survey: Survey, plan: Plan, records: Records, globs: Sequence[str]
-) -> AtRisk:
+def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequence[str]) -> AtRisk:
     """Return the reasoning that the next request contains and the provider still uses.
 
     Nothing before it has changed since, and the session is still with the same model.
     """
-    last = last_call(lines, form, survey)
-    if not (last and last.model and form.has_reasoning and is_bound([last.model], globs)):
+    last = last_call(transcript) if transcript.form.has_reasoning else None
+    if not (last and last.model and is_bound([last.model], globs)):
         return ()
     here, changed, found = set(plan.sightings.here), 0.0, list[tuple[int, int]]()
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }
-    for parsed in parsed_lines((line for line in lines if survey.dead(line.offset) is None), form):
-        reasoning, call = form.reasoning(parsed.entry), form.call(parsed.entry)
-        at = call.at if call else None
+    for index, entry in transcript.live():
+        reasoning, at = entry.reasoning, entry.call.at if entry.call else None
         if reasoning and reasoning.model == last.model and (at is None or at > changed):
-            found.append((parsed.offset, reasoning.tokens))
-        changed = max(changed, taken.get(parsed.ident or "", 0.0))
+            found.append((transcript.offset(index), reasoning.tokens))
+        changed = max(changed, taken.get(entry.ident or "", 0.0))
     return found
 
 

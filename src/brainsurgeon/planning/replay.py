@@ -19,31 +19,32 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine, parsed_lines
-from brainsurgeon.formats.weight import tokens_off
+from brainsurgeon.formats import weight
+from brainsurgeon.formats.base import ParsedLine
+from brainsurgeon.formats.chain import Around
+from brainsurgeon.formats.marks import placeholder_at
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.entries import (
     OLD,
     KeyPath,
     Line,
-    Lines,
+    Part,
+    decode,
     placeholder_named,
-    placeholder_token,
-    value_at,
     with_value,
 )
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Rules, ValueRules
-from brainsurgeon.model.sessions import OFF_BRANCH, Survey
-from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.turns import Compaction, ModelCall
+from brainsurgeon.model.sessions import OFF_BRANCH
+from brainsurgeon.model.transcript import Entry
+from brainsurgeon.model.turns import Compaction, ModelCall, Sent
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.signatures import is_bound
-from brainsurgeon.planning.snapshot import LONG_AGO
 from brainsurgeon.planning.superseded import Values, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
@@ -85,33 +86,12 @@ class Thought(Struct, frozen=True):
 Event = Fixed | Prompted | Compaction | Value | Thought | ModelCall
 
 
-class _Originals:
-    """The lines of a session with the originals of its extracted values, archives excepted."""
+class _Restored(Struct, frozen=True):
+    """An entry with the originals of its extracted values, archives excepted."""
 
-    def __init__(
-        self, lines: Lines, form: Format, matcher: Matcher, original: Callable[[Extraction], Any]
-    ) -> None:
-        self._lines, self._form, self._matcher, self._original = lines, form, matcher, original
-        self.taken: dict[KeyPath, Extraction] = {}  # values of the last line that was yielded
-
-    def __iter__(self) -> Iterator[Line]:
-        return map(self._restored, self._lines)
-
-    def backward(self) -> Iterator[Line]:
-        return map(self._restored, self._lines.backward())
-
-    def _restored(self, line: Line) -> Line:
-        self.taken = {}
-        for parsed in parsed_lines([line], self._form):
-            entry = parsed.entry
-            for value in self._matcher.standing(parsed):
-                whole = value.archive_id is not None or value.is_redacted
-                if not whole and (original := self._original(value)) is not None:
-                    entry = with_value(entry, value.path, original)
-                    self.taken[value.path] = value
-            if self.taken:
-                return replace(line, raw=json.dumps(entry).encode())
-        return line
+    entry: Entry
+    taken: Mapping[KeyPath, Extraction]  # its restored values
+    lost: Sequence[Extraction]  # those without an original
 
 
 def _nothing(_: Extraction) -> None:
@@ -119,27 +99,36 @@ def _nothing(_: Extraction) -> None:
 
 
 def history(
-    read: Lines, form: Format, survey: Survey, records: Records, rules: Rules,
-    original: Callable[[Extraction], Any] = _nothing,
+    transcript: Transcript, records: Records, rules: Rules,
+    parsed: Callable[[int], ParsedLine], original: Callable[[Extraction], Any] = _nothing,
 ) -> list[Event]:  # fmt: skip
     """Return the events of a session. Extracted values have `taken_at`.
 
-    `original` returns an extracted value, or None if it is lost. Then its recorded size is used.
+    `parsed` reads the line of an entry again. `original` returns an extracted value, or None if it
+    is lost. Then its recorded size is used.
     """
     events: list[Event] = []
-    matcher = Matcher(form, survey, records)
-    lines = _Originals(read, form, matcher, original)
+    matcher = Matcher(transcript, records, parsed)
+    restored = {
+        index: _restored(transcript, index, parsed(index), matcher, original)
+        for index, entry in _on_branch(transcript)
+        if entry.marks or entry.ident in matcher.replaced
+    }
+    transcript = transcript.with_entries([
+        restored[index].entry if index in restored else entry
+        for index, entry in enumerate(transcript.entries)
+    ])  # fmt: skip
     messages, met = 0, set[str | None]()
-    newer = _superseded(lines, form, survey) if rules.superseded else {}
+    newer = _superseded(transcript) if rules.superseded else {}
     growths: list[_Growth] = []
     last, sent, since = None, 0, 0
-    for parsed in _on_branch(lines, form, survey):
-        entry, step, call = parsed.entry, form.turn_step(parsed.entry), form.call(parsed.entry)
-        if form.starts_context(entry):
+    for index, entry in _on_branch(transcript):
+        call = entry.call
+        if entry.compacts:
             events.append(Compaction())
             last = None
-        if step is not None and step.role == "prompt":
-            events.append(Prompted(parse_time(entry.get("timestamp")), messages))
+        if entry.role == "prompt":
+            events.append(Prompted(entry.time, messages))
         if call is not None and call.aside and call.tokens:
             events.append(call)  # the same prompt again
         elif call is not None and call.tokens and (call.ident is None or call.ident not in met):
@@ -155,38 +144,60 @@ def history(
                 sizes = [(number, value) for number, value in values if not _was_gone(value, call)]
                 growths.append(_Growth(call.tokens - last.tokens, sent, sizes))
             events.append(call)
-            reasoning = form.reasoning(entry)
+            reasoning = entry.reasoning
             if reasoning and is_bound([reasoning.model], rules.signed_models):
                 events.append(Thought(reasoning.tokens, call.tokens))
             last, sent, since = call, 0, len(events)
-        sent += form.sent(entry, survey).tokens(records.rate)
-        taken, lost = lines.taken, matcher.standing(parsed)
-        sent += sum(value.tokens for value in lost)
-        found = dict(_values(parsed, form, survey, rules, newer, records.rate, messages))
+        sent += transcript.sent(index).tokens(records.rate)
+        here = restored.get(index, _Restored(entry, {}, ()))
+        sent += sum(value.tokens for value in here.lost)
+        found = dict(_values(transcript, entry, rules, newer, records.rate, messages))
         events += (
-            replace(value, taken_at=taken[path].extracted_at) if path in taken else value
+            replace(value, taken_at=here.taken[path].extracted_at) if path in here.taken else value
             for path, value in found.items()
         )
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
-            for value in (*taken.values(), *lost) if value.tokens and value.path not in found
-        )  # fmt: skip
-        messages += form.is_message(entry)
+            for value in (*here.taken.values(), *here.lost)
+            if value.tokens and value.path not in found
+        )
+        messages += entry.is_message
     _measure(events, growths)
     return events
 
 
-def _on_branch(lines: Lines, form: Format, survey: Survey) -> Iterator[ParsedLine]:
-    return parsed_lines((line for line in lines if survey.dead(line.offset) != OFF_BRANCH), form)
+def _restored(
+    transcript: Transcript, index: int, parsed: ParsedLine, matcher: Matcher,
+    original: Callable[[Extraction], Any],
+) -> _Restored:  # fmt: skip
+    before, entry, taken = transcript.entries[index], parsed.entry, dict[KeyPath, Extraction]()
+    standing = matcher.standing(index)
+    for value in standing:
+        whole = value.archive_id is not None or value.is_redacted
+        if not whole and (content := original(value)) is not None:
+            entry = with_value(entry, value.path, content)
+            taken[value.path] = value
+    if not taken:
+        return _Restored(before, {}, standing)
+    line = Line(0, parsed.offset, json.dumps(entry).encode())
+    [now] = transcript.form.entries(line, before.line)
+    lost = [value for value in standing if value.path not in taken]
+    return _Restored(replace(now, ident=before.ident), taken, lost)
 
 
-def _superseded(lines: Lines, form: Format, survey: Survey) -> Mapping[Values, int]:
+def _on_branch(transcript: Transcript) -> Iterator[tuple[int, Entry]]:
+    dead = transcript.chain.dead
+    listed = enumerate(transcript.entries)
+    return ((index, entry) for index, entry in listed if dead.get(index) != OFF_BRANCH)
+
+
+def _superseded(transcript: Transcript) -> Mapping[Values, int]:
     """Map superseded values to the number of the message that supersedes them."""
     numbers, messages = dict[str | None, int](), 0
-    for parsed in _on_branch(lines, form, survey):
-        numbers[parsed.ident] = messages
-        messages += form.is_message(parsed.entry)
-    return {values: numbers[ident] for values, ident in superseded(lines, form, survey).items()}
+    for _, entry in _on_branch(transcript):
+        numbers[entry.ident] = messages
+        messages += entry.is_message
+    return {values: numbers[ident] for values, ident in superseded(transcript).items()}
 
 
 class _Growth(Struct, frozen=True):
@@ -213,24 +224,36 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    parsed: ParsedLine, form: Format, survey: Survey, rules: ValueRules,
-    newer: Mapping[Values, int], rate: float, number: int,
+    transcript: Transcript, entry: Entry, rules: ValueRules, newer: Mapping[Values, int],
+    rate: float, number: int,
 ) -> Iterator[tuple[KeyPath, Value]]:  # fmt: skip
-    for part in form.parts(parsed.entry, LONG_AGO, parsed.offset):
-        values = (parsed.ident, part.kind, form.anchor(parsed.entry, part.path))
-        by = newer.get(values)
-        state = EntryState(parsed.ident, OLD, superseded="" if by is None else str(by))
-        decision = extract(part, value_at(parsed.entry, part.path), state, rules, 0.0)
-        if isinstance(decision, Extract) and not part.dead:
-            token = part.instead or placeholder_token(_PLACEHOLDER, block=part.block)
-            tokens = tokens_off(form, parsed.entry, survey, part.path, token, rate)
-            rule = rules.match(part)
+    for value in transcript.form.resolved(entry.values, Around(in_last_turn=False)):
+        by = newer.get((entry.ident, value.kind, value.call))
+        state = EntryState(entry.ident, OLD, superseded="" if by is None else str(by))
+        name = placeholder_at(entry, value.path)
+        content = None if name is None else placeholder_named(name)
+        decision = extract(value, content, state, rules, 0.0)
+        if isinstance(decision, Extract) and not value.dead:
+            is_sent = value.call not in transcript.chain.replaced
+            tokens = _saved(value).tokens(rate) if is_sent else 0
+            rule = rules.match(value)
             if tokens > 0:
                 keep = rule.keep_recent if rule else rules.keep_recent
                 if by is not None:
                     soon = max(by - number, min(keep, LAST))
                     keep = min(keep, soon) if rule else soon
-                yield part.path, Value(number, keep, tokens, fresh=part.kind == "thinking")
+                yield value.path, Value(number, keep, tokens, fresh=value.kind == "thinking")
+
+
+def _saved(value: Part) -> Sent:
+    """Return by how much a request shrinks if the value is extracted."""
+    if value.sent == 0:
+        return Sent()
+    instead = Sent(len(_PLACEHOLDER))
+    if value.instead is not None:
+        content = decode(value.instead)
+        instead = weight.content(content if isinstance(content, list) else [content])
+    return Sent(*value.size) - instead
 
 
 class _Ordered:

@@ -1,10 +1,11 @@
 """The decision about one part of an entry, and how long a session has been unchanged."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Entry, Part, is_own_placeholder
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Part, is_own_placeholder
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rule, ValueRules
 from brainsurgeon.model.sessions import Fingerprint
@@ -122,7 +123,10 @@ def _describe(part: Part, entry: EntryState) -> str:
 
 
 def override_of(
-    entry: Entry, ident: str | None, sets: Mapping[str, Request], pins: Mapping[str, bool | int]
+    entry: Mapping[str, Any],
+    ident: str | None,
+    sets: Mapping[str, Request],
+    pins: Mapping[str, bool | int],
 ) -> tuple[bool | int | None, str | None]:
     """Return the `_extractable` of an entry, and a warning if the field is invalid."""
     override, warning = entry.get(EXTRACTABLE), None
@@ -136,7 +140,9 @@ def override_of(
     return override, warning
 
 
-def read_restored(entry: Entry, rules: ValueRules, now: float) -> tuple[float | None, str | None]:
+def read_restored(
+    entry: Mapping[str, Any], rules: ValueRules, now: float
+) -> tuple[float | None, str | None]:
     if RESTORED not in entry:
         return None, None
     restored = parse_time(entry[RESTORED])

@@ -29,7 +29,7 @@ from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
-from brainsurgeon.model.sessions import NotIdleError, Resume, SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import LEASED, Examination, Planner, check_mount, examine_quiet
@@ -568,7 +568,6 @@ class Planned(Change, frozen=True):
 
     outcome: Outcome
     held: ExitStack
-    resume: Resume | None = None  # the resume point after the change
 
     @property
     def file(self) -> SessionFile:

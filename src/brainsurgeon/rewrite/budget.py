@@ -78,15 +78,14 @@ def weigh(
 ) -> tuple[Measure, Fullness]:
     """Measure a session. With `original`, the result does not depend on what scans recorded."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
-    lines, form, survey = examined.session.lines, examined.format, examined.survey
-    measured = budget.measure(lines, form, survey, records, original)
+    measured = budget.measure(examined.transcript, records, examined.session.parsed, original)
     directory = os.fsencode(examined.session.file.agent_directory)
     others = [] if original else store.calibrations.of_agent(directory, records.own)
     calibration = budget.calibrate(measured.calls, others)
     limits, recorded = examined.settings.budget_rules(), examined.session.context_tokens
     full = fullness(limits, measured, calibration, recorded)
     if refused_for_blocks(full.refusal) and measured.last and measured.last.refusal:
-        blocks = budget.blocks_sent(lines, form, survey)
+        blocks = budget.blocks_sent(examined.transcript)
         measured.unfit = budget.unfit_blocks(
             blocks, measured.last.refusal, measured.last_sent, measured.sent
         )
@@ -134,8 +133,7 @@ class Ladder:
     def _heavy(self, heaviest: float) -> Values:
         """Return the fewest pictures and documents without which the request is small enough."""
         examined, rules = self.planner.examined, self._rules
-        form, survey = examined.format, examined.survey
-        found = budget.blocks_sent(examined.session.lines, form, survey)
+        found = budget.blocks_sent(examined.transcript)
         blocks = [block.place for block in budget.largest_first(found)]
 
         def suffice(count: int) -> bool:
@@ -199,7 +197,7 @@ class Ladder:
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
-        outdated = superseded(examined.session.lines, examined.format, examined.survey)
+        outdated = superseded(examined.transcript)
         added = [one for one in here.removals if one.start not in before]
         # Superseded values are extracted first, then the oldest.
         added.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in outdated)
@@ -307,7 +305,7 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
         return fitting
     now, settings, rules = examined.now, examined.settings, fitting.rules
     session = examined.session
-    last = last_call(session.lines, session.format, examined.survey)
+    last = last_call(examined.transcript)
     if last:
         line = price_of(last.model, settings.price_rules()).line
         plan = replace(plan, load=last.load, line=line)
@@ -315,14 +313,14 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     if planner.hurries or not (enough and plan.load):
         return fitting
-    survey, records, lines = examined.survey, planner.records, session.lines
-    risk = reasoning.at_risk(lines, session.format, survey, plan, records, rules.signed_models)
+    transcript, records = examined.transcript, planner.records
+    risk = reasoning.at_risk(transcript, plan, records, rules.signed_models)
     lost = reasoning.lost(risk, plan.optional[0].start)
     fitting = replace(fitting, plan=replace(plan, reasoning_lost=lost))
     cold = rules.when == "always" or examined.silent >= LONG_LIFE
     if cold and not (risk and rules.when == "pays"):  # cache.read is slow
         return fitting
-    state, change = cache.read(lines, session.format, survey, plan, records, now - examined.silent)
+    state, change = cache.read(transcript, plan, records, now - examined.silent)
     change = replace(change, lost=lost)
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)

@@ -16,6 +16,7 @@ from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
 from brainsurgeon.model.plans import Plan
@@ -28,19 +29,20 @@ from brainsurgeon.model.records import (
     SessionRecord,
 )
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import NO_SURVEY, NotIdleError, SessionFile, Survey
+from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import keeping_tokens
-from brainsurgeon.planning.matching import marks_in
+from brainsurgeon.planning.matching import marked
 from brainsurgeon.planning.plan import plan
 from brainsurgeon.planning.rules import changed_recently, silence
-from brainsurgeon.planning.snapshot import VERSION, Frontier, Habits, Snapshot
+from brainsurgeon.planning.snapshot import VERSION, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows
+from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
 from brainsurgeon.store.journal import LEAST_WAIT
 
@@ -110,7 +112,6 @@ class Examination(Struct, frozen=True, dict=True):
     settings: Settings
     store: Store
     session: AnyOpen
-    survey: Survey
     silent: float  # seconds since the last change
     now: float
     record: SessionRecord | None = None
@@ -119,6 +120,10 @@ class Examination(Struct, frozen=True, dict=True):
     @property
     def format(self) -> Format:
         return self.session.format
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.session.transcript
 
     def check_idle(self) -> None:
         check_touchable(self.session, self.settings)
@@ -132,10 +137,10 @@ class Examination(Struct, frozen=True, dict=True):
         if discovery.is_archive(session.file):
             return
         if isinstance(session, OpenRows):
-            session.check_turn(self.survey.open_turn, quiet, self.now)
+            session.check_turn(self.transcript.chain.open_turn, quiet, self.now)
             return
-        _raise(changed_recently(self.silent, self.survey.quiet))
-        _raise(self.survey.open_turn if self.silent < abandoned else None)
+        _raise(changed_recently(self.silent, self.transcript.chain.quiet))
+        _raise(self.transcript.chain.open_turn if self.silent < abandoned else None)
         _raise(session.signs(lambda: self.now, quiet, abandoned).read())
 
     @property
@@ -200,8 +205,7 @@ class Examination(Struct, frozen=True, dict=True):
         With `placed`, add the values that were last seen in the session.
         """
         store, session, record = self.store, self.session, self.record
-        lines = () if store.is_empty else session.lines
-        names, entries = marks_in(lines, session.format)
+        names, entries = (set(), set()) if store.is_empty else marked(self.transcript)
         values = store.extractions.by_names(names)
         if placed and record:
             known = {value.id: value for value in store.extractions.contained_in(record.id)}
@@ -227,25 +231,22 @@ class Planner(Struct, frozen=True):
     records: Records
     extract: bool = True
     explain: bool = False
-    frontier: Frontier | None = None
     summaries: Mapping[bytes, str] = field(default_factory=dict)
     hurries: bool = False  # does not wait for a cold prompt cache
 
     def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
         examined, records = self.examined, self.records
-        lines, form, settings = examined.session.lines, examined.format, examined.settings
+        settings, transcript = examined.settings, examined.transcript
         rules = rules or settings.decision_rules()
-        rules = keeping_tokens(rules, lines, form, examined.survey, records.rate)
-        survey, kept = examined.survey, rules.kept_messages
-        survey = form.survey(lines, kept) if kept > survey.kept_messages else survey
+        rules = keeping_tokens(rules, transcript, records.rate)
         session = Snapshot(
-            lines, form, survey, records, examined.now, changed_at=examined.now - examined.silent,
+            transcript, examined.session.parsed, records, examined.now,
+            changed_at=examined.now - examined.silent,
             patience=max(LEAST_WAIT, settings.abandoned_after),
             branches_die_at=examined.abandoned_at, habits=examined.habits,
         )  # fmt: skip
         return plan(
-            session, rules, extract=self.extract, explain=self.explain, frontier=self.frontier,
-            archiving=archiving,
+            session, rules, extract=self.extract, explain=self.explain, archiving=archiving,
         )  # fmt: skip
 
 
@@ -256,15 +257,13 @@ def plan_of_everything(examined: Examination, records: Records | None = None) ->
 
 def examine_open(
     settings: Settings, store: Store, session: AnyOpen, now: float,
-    record: SessionRecord | None = None, kept_messages: int | None = None,
+    record: SessionRecord | None = None,
 ) -> Examination:  # fmt: skip
-    """Survey an open session. Raise RefusedError if its format is unknown."""
+    """Examine an open session. Raise RefusedError if its format is unknown."""
+    _ = session.format
     settings = settings_for(settings, session.file)
-    if kept_messages is None:
-        kept_messages = settings.decision_rules().kept_messages
-    survey = session.format.survey(session.lines, kept_messages)
     silent = _silent_for(store, session.file, now)
-    return Examination(settings, store, session, survey, silent, now, record)
+    return Examination(settings, store, session, silent, now, record)
 
 
 def rules_of(settings: Settings) -> str:
@@ -276,20 +275,22 @@ def examine_closed(
     settings: Settings, store: Store, session: AnyOpen, last_scan: FileState, now: float
 ) -> Examination:
     """Examine a session whose last turn is known to be closed. Reads none of its lines."""
+    session.transcript = Transcript.read(session.format, ())
     silent = silence(session.file.fingerprint, last_scan.first_seen, now)
-    return Examination(settings_for(settings, session.file), store, session, NO_SURVEY, silent, now)
+    return Examination(settings_for(settings, session.file), store, session, silent, now)
 
 
 @contextmanager
 def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
-    check_stop: Callable[[], None] = interruption.check,
+    check_stop: Callable[[], None] = interruption.check, kept: Transcripts | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 
     Before a change, the caller must also call `check_turn` and `check_mount`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
+        session.keeper = None if kept is None else kept.transcript
         _ = session.format  # raises RefusedError if it is unknown, before an obstacle is reported
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)
@@ -329,7 +330,7 @@ def why_blocked(settings: Settings, store: Store, file: SessionFile, now: float)
             _ = session.format
             check_touchable(session, settings)
             check_mount(session)
-            examined = examine_open(settings, store, session, now, kept_messages=0)
+            examined = examine_open(settings, store, session, now)
             try:
                 examined.check_turn()
             except NotIdleError as why:

@@ -1,13 +1,11 @@
 """Count costs and savings. Record signals, such as repeated tool calls, refusals, high costs."""
 
-from collections.abc import Mapping
 from itertools import chain, islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.catalog import price_of
 from brainsurgeon.model.plans import Plan
@@ -25,7 +23,6 @@ from brainsurgeon.model.turns import (
 from brainsurgeon.planning import calls
 from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.sessions.discovery import AnyOpen
-from brainsurgeon.sessions.reading import OpenSession
 from brainsurgeon.store import Store
 
 REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
@@ -45,8 +42,8 @@ def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> No
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     """Record one signal for a series of equal calls at the end of a session."""
-    times, form = settings.signals.repeat_threshold, session.format
-    newest = calls.last_calls(parsed_lines(session.lines.backward(), form), form)
+    times = settings.signals.repeat_threshold
+    newest = calls.last_calls(reversed(session.transcript.entries))
     last = list(islice(newest, times))
     if not last or len(last) < times:
         return
@@ -65,12 +62,10 @@ def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: flo
 
 def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     """Record a signal if a turn or session reaches its ceiling, unless it was reported already."""
-    keys, prices, form = settings.signals, settings.price_rules(), session.format
+    keys, prices, entries = settings.signals, settings.price_rules(), session.transcript.entries
     costs: list[tuple[str, float, float, str]] = []
     if most := keys.max_turn_cost_usd:
-        # The turn may begin before the scanned tail.
-        lines = session.lines_from(0, 1) if isinstance(session, OpenSession) else session.lines
-        place, dollars = calls.last_turn(parsed_lines(lines.backward(), form), form, prices)
+        place, dollars = calls.last_turn(reversed(entries), prices)
         costs.append(("turn", dollars, most, place))
     if most := keys.max_session_cost_usd:
         new = calls.spent_on(new_calls(store, session).values())
@@ -94,8 +89,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
 
 def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
     """Record a signal if the newest answer is a refusal or cut. A series of them is one signal."""
-    form = session.format
-    newest = calls.last_answers(parsed_lines(session.lines.backward(), form), form)
+    newest = calls.last_answers(reversed(session.transcript.entries))
     place, call = next(newest, ("", None))
     if call is None or call.end == "complete":
         return
@@ -144,7 +138,7 @@ def _size(full: Fullness) -> str:
 def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     """Return the calls whose costs are not recorded yet, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
-    newest = calls.calls_in(session.lines.backward(), session.format)
+    newest = calls.calls_in(reversed(session.transcript.entries), session.format)
     begun, size = spending.has_session(session.file.path), 1
     # If the session was counted before, only few calls are new: each look takes twice as many.
     while some := list(islice(newest, size) if begun else newest):
@@ -158,15 +152,9 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
     return new
 
 
-def count_calls(
-    store: Store, session: AnyOpen, known: Mapping[int, ModelCall] | None = None
-) -> None:
-    """Record the costs of new calls. `known` are all calls of the session, if available."""
-    if known is None:
-        new = new_calls(store, session)
-    else:
-        counted = store.spending.known(known)
-        new = {ident: call for ident, call in known.items() if ident not in counted}
+def count_calls(store: Store, session: AnyOpen) -> None:
+    """Record the costs of new calls."""
+    new = new_calls(store, session)
     store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
 
 
@@ -176,7 +164,7 @@ def count_savings(examined: Examination, plan: Plan, *, of_tail: bool = False) -
     before = examined.store.savings.of(record.id) if record else None
     if before is None and not plan.sightings.tokens and plan.tokens <= 0:
         return None
-    newest = calls.newest_calls(examined.session.lines.backward(), examined.format)
+    newest = calls.newest_calls(reversed(examined.transcript.entries))
     if before is None:
         last = next((call for call in newest if isinstance(call, ModelCall)), None)
         savings = Savings(last.at or 0.0, last.tokens) if last else Savings()

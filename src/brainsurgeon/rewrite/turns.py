@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
@@ -69,10 +68,11 @@ def _places(planner: Planner, archive: Archive) -> dict[str, tuple[int, int]]:
     values = planner.records.extractions
     links = {value.entry_id: value.anchor for value in values if value.is_link}
     places: dict[str, tuple[int, int, str | None]] = {}
-    for parsed in parsed_lines(session.lines, session.format):
-        step, ident = session.format.turn_step(parsed.entry), parsed.ident
-        if step and ident is not None:
-            places[ident] = (parsed.offset, len(parsed.raw), links.get(ident, step.parent))
+    transcript = session.transcript
+    for index, entry in enumerate(transcript.entries):
+        if entry.role and entry.ident is not None:
+            start, end = transcript.span(index)
+            places[entry.ident] = (start, end - start, links.get(entry.ident, entry.parent))
     first, last = places.get(prompt_id), places.get(entry_id)
     if first is None or last is None:
         return {}

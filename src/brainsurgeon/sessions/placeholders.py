@@ -14,11 +14,14 @@ from typing import Any
 import zstandard
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.formats.base import Format, parsed_lines
+from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.chain import Around
+from brainsurgeon.formats.marks import placeholder_at
+from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.hosts import openclaw, sqlite
 from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model import entries
-from brainsurgeon.model.sessions import NO_SURVEY, Root, SessionFile
+from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import open_database
@@ -51,11 +54,12 @@ def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
 
 def with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterator[str]:
     ours = (line for line in lines if line.raw and entries.PLACEHOLDER_PREFIX in line.raw)
-    for parsed in parsed_lines(ours, form):
-        ident, parts = parsed.ident, form.parts(parsed.entry, NO_SURVEY, None)
-        values = (entries.value_at(parsed.entry, part.path) for part in parts)
-        if ident is not None and any(entries.is_own_placeholder(value, ident) for value in values):
-            yield ident
+    for _, entry in entries_of(form, ours):
+        own = None if entry.ident is None else entries.placeholder_id(entry.ident)
+        values = form.resolved(entry.values, Around())
+        names = (placeholder_at(entry, value.path) for value in values)
+        if entry.ident and any(name and entries.unnumbered(name) == own for name in names):
+            yield entry.ident
 
 
 def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[str]:

@@ -16,10 +16,11 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from brainsurgeon import formats, interruption
-from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.hosts import claude_code, openclaw
-from brainsurgeon.model.entries import Line, Lines
-from brainsurgeon.model.sessions import Fingerprint, Resume, SessionFile, Signs
+from brainsurgeon.model.entries import Line, Lines, parse
+from brainsurgeon.model.sessions import Fingerprint, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
@@ -48,6 +49,8 @@ class Opened(ABC):
     lines: Lines
     in_layout: bool  # OpenClaw keeps the session in its own directories or database
     hint = "auto"
+    # Returns the transcript, of which only new lines may be read.
+    keeper: Callable[["Opened"], Transcript] | None = None
     adapters: ClassVar[Mapping[str, Format]] = formats.FORMATS
 
     @cached_property
@@ -67,10 +70,30 @@ class Opened(ABC):
         """The id of the conversation. Raises RefusedError like `format`."""
         return self._beginning[1]
 
+    @cached_property
+    def transcript(self) -> Transcript:
+        """Raises RefusedError like `format`."""
+        keeper = self.keeper
+        return keeper(self) if keeper else Transcript.read(self.format, self.lines)
+
     @property
     def place(self) -> claude_code.Location | None:
         ours = self.format.name == claude_code.FORMAT
         return claude_code.location(self.file.path) if ours else None
+
+    def parsed(self, index: int) -> ParsedLine:
+        """Read the line of an entry again."""
+        start, end = self.transcript.span(index)
+        entry, raw = self.transcript.entries[index], self.read(start, end)
+        return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated)
+
+    @abstractmethod
+    def lines_from(self, offset: int, number: int) -> Iterable[Line]:
+        """Return the lines from an offset on, at which the line with this number begins."""
+
+    @abstractmethod
+    def mark(self, end: int, lines: int) -> object:
+        """Return what stays the same while lines are added behind `end`, and these lines."""
 
     @abstractmethod
     def read(self, start: int, end: int) -> bytes:
@@ -98,14 +121,13 @@ class OpenSession(Opened):
     def lines_from(self, offset: int, number: int) -> "FileLines":
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
 
-    def continue_at(self, point: Resume) -> bool:
-        """Make `lines` begin at a resume point. Return False if the point is no longer valid."""
-        form, size = formats.FORMATS.get(point.format), point.fingerprint.size
-        if form is None or mark_of(self.descriptor, point.offset, size) != point.mark:
-            return False
-        self.lines = self.lines_from(point.offset, point.number)
-        self.format, self.identity = form, point.identity
-        return True
+    def begin_at(self, offset: int, number: int) -> None:
+        """Make `lines` and the transcript begin at a later line."""
+        self.lines = self.lines_from(offset, number)
+        self.__dict__.pop("transcript", None)
+
+    def mark(self, end: int, lines: int) -> bytes:  # noqa: ARG002
+        return mark_of(self.descriptor, end)
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
         if self.place:
@@ -191,25 +213,18 @@ def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
     return formats.recognise(head(lines), hint)
 
 
-MARK = 4096  # bytes read at each of three offsets
+_MARK = 4096  # bytes read at each end
 
 
-def mark_of(descriptor: int, offset: int, size: int) -> bytes:
-    """Return a digest of a file's first bytes, and of the bytes before `offset` and before `size`.
+def mark_of(descriptor: int, end: int) -> bytes:
+    """Return a digest of a file's first bytes, and of the bytes before `end`.
 
     It stays the same if the agent appends lines. It changes if the agent rewrites the file, since
     this changes the beginning or shifts the lines.
     """
-    digest = hashlib.blake2b(os.pread(descriptor, min(offset, MARK), 0), digest_size=16)
-    for end in (offset, size):
-        digest.update(os.pread(descriptor, min(end, MARK), max(0, end - MARK)))
+    digest = hashlib.blake2b(os.pread(descriptor, min(end, _MARK), 0), digest_size=16)
+    digest.update(os.pread(descriptor, min(end, _MARK), max(0, end - _MARK)))
     return digest.digest()
-
-
-def mark_if_unchanged(descriptor: int, offset: int, seen: Fingerprint) -> bytes | None:
-    """Return None if the file has changed since it was read."""
-    mark = mark_of(descriptor, offset, seen.size)
-    return mark if Fingerprint.of(os.fstat(descriptor)) == seen else None
 
 
 class FileLines:

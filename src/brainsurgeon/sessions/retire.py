@@ -18,7 +18,7 @@ from brainsurgeon.formats.base import usable_id
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import End
 from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import MARK, read_range
+from brainsurgeon.sessions.reading import read_range
 
 # Seconds after an exchange.
 WAIT_FOR_OPENERS = 0.010  # until processes that looked up the name before have opened the old file
@@ -33,8 +33,11 @@ CAREFULLY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TO_WRITE = os.O_RDWR | os.O_APPEND | CAREFULLY
 
 
+_END = 4096  # bytes of a file's end by which a file that only grew is recognised
+
+
 def end_of(descriptor: int, size: int) -> End:
-    last = os.pread(descriptor, min(size, MARK), max(0, size - MARK))
+    last = os.pread(descriptor, min(size, _END), max(0, size - _END))
     return End(size, hashlib.blake2b(last, digest_size=16).digest())
 
 

@@ -70,8 +70,12 @@ class RowLines:
         self._seen: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Line]:
-        texts = chain.from_iterable(map(self._texts, self._runs(self.index)))
-        for number, (span, raw) in enumerate(texts, 1):
+        return self.since(1)
+
+    def since(self, first: int) -> Iterator[Line]:
+        """Yield the lines from a number on."""
+        texts = chain.from_iterable(map(self._texts, self._runs(self.index[first - 1 :])))
+        for number, (span, raw) in enumerate(texts, first):
             self._seen[span.seq] = hash(raw)
             yield Line(number, span.offset, raw if len(raw) <= LONGEST_LINE else None)
 
@@ -337,6 +341,14 @@ class OpenRows(Opened):
 
     def read(self, start: int, end: int) -> bytes:
         return self.lines.read(start, end)
+
+    def lines_from(self, _offset: int, number: int) -> Iterator[Line]:
+        return self.lines.since(number)
+
+    def mark(self, _end: int, lines: int) -> object:
+        # The generation changes when the agent writes events anew.
+        rows = self.lines.index[:lines]
+        return self.window.events.generation, len(rows), hash(tuple(rows))
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         while start < end:  # a read fetches whole events, so each piece has at least one

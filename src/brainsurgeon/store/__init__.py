@@ -37,7 +37,6 @@ class Store:
         self.placeholders = extractions.Placeholders(connection)
         self.placements = extractions.Placements(connection)
         self.requests = journal.Requests(connection)
-        self.resumes = sessions.Resumes(connection)
         self.rows = sessions.Rows(connection)
         self.runs = history.Runs(connection)
         self.savings = sessions.SavingsSoFar(connection)

@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint, KnownFile, Listing, Resume, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, KnownFile, Listing, SessionFile
 from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
@@ -51,7 +51,6 @@ class FileMemory:
         self._directories_with_requests = {os.path.dirname(path) for path in self._requested}
         self._fresh: list[tuple[str, FileState]] = []
         self._databases: list[tuple[str, FileState]] = []
-        self.resumes: dict[str, Resume | None] = {}
         self.savings: dict[str, Savings] = {}
         self.lost: dict[str, int] = {}  # numbers of placeholders without a stored value
         self._changed: set[str] = set()  # databases
@@ -183,7 +182,7 @@ class FileMemory:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
-        self._states, self._fresh, self.resumes, self.savings, self.lost = {}, [], {}, {}, {}
+        self._states, self._fresh, self.savings, self.lost = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
         if self.full:
@@ -192,15 +191,11 @@ class FileMemory:
             store.files.remember(path, state)
         for path, number in self.lost.items():
             store.files.remember_lost(path, number)
-        for path, resume in self.resumes.items():
-            if resume is not None:
-                store.resumes.remember(path, resume)
         for path, savings in self.savings.items():
             record = store.sessions.at(path)
             if record and store.savings.of(record.id) != savings:
                 store.savings.remember(record.id, savings)
         store.spending.flush()
-        store.resumes.forget(path for path, one in self.resumes.items() if not one)
         if self.listed:
             store.files.listings = self.listed
 
@@ -214,7 +209,6 @@ class FileMemory:
         for path, state in self._databases:
             store.files.remember(path, state)
         store.files.forget(gone)
-        store.resumes.forget(gone)
         store.calibrations.forget(gone)
 
 

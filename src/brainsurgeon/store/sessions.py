@@ -11,7 +11,7 @@ from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill, Loads
-from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, Resume, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
@@ -389,16 +389,3 @@ class FileStates(Table):
             rows.pop(name, None)
             if not rows:
                 self.directories.pop(directory, None)
-
-
-class Resumes(Table):
-    def at(self, path: str) -> Resume | None:
-        found = self._decoded(Resume, "resume FROM resumes WHERE path = ?", os.fsencode(path))
-        return next(found, None)
-
-    def remember(self, path: str, resume: Resume) -> None:
-        self._insert("resumes", {"path": os.fsencode(path), "resume": encode(resume)}, "REPLACE")
-
-    def forget(self, paths: Iterable[str]) -> None:
-        rows = ((os.fsencode(path),) for path in paths)
-        self._executemany("DELETE FROM resumes WHERE path = ?", rows)

@@ -1,0 +1,339 @@
+"""Kept transcripts: a session that grew is read from where it ended; stale ones are not used."""
+
+import json
+import os
+import random
+import zlib
+from contextlib import contextmanager
+
+import pytest
+
+from brainsurgeon.formats.transcript import Transcript
+from brainsurgeon.model.entries import placeholder_named
+from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.sessions import reading
+from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.sessions.row_listing import open_rows
+from brainsurgeon.sessions.transcripts import Transcripts
+from building.claw import LOCAL, Claw
+from building.world import SAMPLES
+
+PI = SAMPLES / "pi" / "pi-1.5.2-compacted.jsonl"
+LONG = SAMPLES / "pi" / "large-session.derived-v3.jsonl"
+CLAUDE = SAMPLES / "claude-code" / "entire-cc_90f6622c5b_0.jsonl"
+GENERIC = SAMPLES / "generic" / "spec-mix.jsonl"
+
+
+def said(transcript):
+    """Return everything that a transcript says."""
+    entries, chain = transcript.entries, transcript.chain
+    return (
+        entries, list(transcript.starts), transcript.end, chain.dead, chain.open_turn, chain.quiet,
+        [transcript.position(index) for index in range(len(entries))], chain.last_user,
+        dict(chain.tools), dict(chain.beside), chain.replaced,
+    )  # fmt: skip
+
+
+class Kept:
+    """A file and the transcripts that a process keeps. It counts the bytes that are read."""
+
+    def __init__(self, world):
+        self.root, self.path, self.read = world.root, world.root / "one.jsonl", 0
+        self.transcripts = Transcripts()
+
+    def write(self, data):
+        self.path.write_bytes(data)
+
+    def append(self, data):
+        with open(self.path, "ab") as file:
+            file.write(data)
+
+    def change(self, before, after):
+        """Write in place of the first `before`."""
+        with open(self.path, "r+b") as file:
+            at = file.read().index(before)
+            file.seek(at)
+            file.write(after)
+
+    @contextmanager
+    def opened(self, hint="auto"):
+        files = discover([Root(str(self.root), format=hint)])
+        file = next(file for file in files if isinstance(file, SessionFile))
+        with open_session(file) as opened:
+            yield opened
+
+    def look(self, hint="auto"):
+        """Return what was kept; it says the same as a new transcript."""
+        with self.opened(hint) as opened:
+            kept = self.transcripts.read(opened)
+            fresh = Transcript.read(opened.format, opened.lines_from(0, 1))
+        assert said(kept.transcript) == said(fresh)
+        assert kept.checksum == zlib.crc32(self.path.read_bytes()[: fresh.end])
+        return kept
+
+
+@pytest.fixture
+def kept(world):
+    return Kept(world)
+
+
+def test_growth_in_any_pieces_is_read_as_if_once(kept):
+    """Lines, parts of lines and many lines at once: the transcript is that of one reading."""
+    for path in (PI, CLAUDE, GENERIC):
+        chance, data, at = random.Random(path.name), path.read_bytes(), 4000
+        kept.write(data[:at])
+        kept.look()
+        while at < len(data):
+            more = data[at : at + chance.choice([1, 200, 5000, 60_000])]
+            kept.append(more)
+            at += len(more)
+            kept.look()
+
+
+def test_only_new_bytes_are_read(kept, monkeypatch):
+    """After an append, a few blocks of the file are read; of an unchanged file, nothing."""
+    lines = LONG.read_bytes().splitlines(keepends=True)
+    kept.write(b"".join(lines[:-1]))
+    first = kept.look()
+    read, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *where: read.append(where[1:]) or pread(*where))
+    monkeypatch.setattr(reading, "CHUNK", 64 << 10)
+    with kept.opened() as opened:
+        read.clear()
+        assert kept.transcripts.read(opened) is first
+        assert read == []
+
+    kept.append(lines[-1])
+    with kept.opened() as opened:
+        read.clear()
+        assert kept.transcripts.read(opened) is first
+    assert sum(length for length, _ in read) < len(b"".join(lines)) / 4
+    kept.look()
+
+
+def rename_copy(kept, data):
+    other = kept.path.with_name("other")
+    other.write_bytes(data)
+    times = os.stat(kept.path)
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.replace(other, kept.path)
+
+
+def test_another_file_in_its_place_is_read_anew(kept):
+    """A backup of equal length and time, copied in or moved in, is another session."""
+    data = PI.read_bytes()
+    other = data.replace(b'"text":"', b'"text":"[', 3).replace(b"]", b"", 3)
+    other = other[: len(data)].ljust(len(data), b"\n")
+    kept.write(data)
+    first = kept.look()
+    rename_copy(kept, other)
+    assert kept.look() is not first
+
+    times = os.stat(kept.path)
+    kept.write(data)  # the same inode, size and time
+    os.utime(kept.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with kept.opened() as opened:
+        stale = kept.transcripts.read(opened)
+        if zlib.crc32(opened.read(0, stale.transcript.end)) != stale.checksum:
+            kept.transcripts.forget(opened.file.path)
+    kept.look()
+
+
+def test_an_inode_that_is_used_again_is_read_anew(kept):
+    """A longer session in the same inode is not the growth of the old one."""
+    kept.write(PI.read_bytes()[:20_000])
+    first = kept.look()
+    kept.write(CLAUDE.read_bytes())
+    assert kept.look() is not first
+
+
+def test_a_file_that_was_cut_off_is_read_anew(kept):
+    """Also if it has grown to more than its old size since."""
+    lines = PI.read_bytes().splitlines(keepends=True)
+    kept.write(b"".join(lines))
+    first = kept.look()
+    kept.write(b"".join(lines[:10]))
+    second = kept.look()
+    assert second is not first
+    kept.write(b"".join(lines[:5]) + b"".join(lines[20:]))
+    assert kept.look() is not second
+
+
+def test_a_front_of_equal_size_and_time_is_noticed(kept):
+    """A change in the first or last block is seen by these; any other by the checksum."""
+    kept.write(PI.read_bytes())
+    first = kept.look()
+    times = os.stat(kept.path)
+    kept.change(b'"cwd":"/', b'"cwd":"X')
+    os.utime(kept.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert kept.look() is not first
+
+
+@pytest.mark.parametrize("kind", ["compaction", "message"])
+def test_a_line_that_was_changed_in_place_is_known_by_the_checksum(kept, kind):
+    """Far from both ends, and with lines added behind it: whoever compares the bytes sees it."""
+    lines = PI.read_bytes().splitlines(keepends=True)
+    kept.write(b"".join(lines[:-1]))
+    kept.look()
+    at = next(
+        number for number, line in enumerate(lines[8:-8], 8) if json.loads(line)["type"] == kind
+    )
+    kept.change(lines[at], lines[at].replace(kind.encode(), b"x" * len(kind), 1))
+    kept.append(lines[-1])
+    with kept.opened() as opened:
+        stale = kept.transcripts.read(opened)
+        assert zlib.crc32(opened.read(0, stale.transcript.end)) != stale.checksum
+        kept.transcripts.forget(opened.file.path)
+    kept.look()
+
+
+def test_another_version_or_setting_of_the_format_is_read_anew(kept, monkeypatch):
+    """What was read by another program or under another setting is not used."""
+    kept.write(GENERIC.read_bytes())
+    first = kept.look()
+    assert kept.look("generic") is not first
+    second = kept.look()
+    monkeypatch.setattr(type(second.transcript.form), "version", 99)
+    assert kept.look() is not second
+
+
+def test_an_error_while_reading_leaves_nothing_kept(kept, monkeypatch):
+    """A transcript that took in a part of the new lines is not used again."""
+    lines = CLAUDE.read_bytes().splitlines(keepends=True)
+    kept.write(b"".join(lines[:-20]))
+    first = kept.look()
+    kept.append(b"".join(lines[-20:]))
+
+    def stop():
+        if len(first.transcript.entries) == len(lines) - 5:
+            raise InterruptedError
+
+    with kept.opened() as opened:
+        opened.check_stop = stop
+        monkeypatch.setattr(reading, "CHUNK", 64)
+        with pytest.raises(InterruptedError):
+            kept.transcripts.read(opened)
+    monkeypatch.undo()
+    assert kept.look() is not first
+
+
+def test_the_memory_of_kept_transcripts_is_limited(world):
+    """The least recently used is dropped first; one with too many entries is not kept."""
+    for name in "abc":
+        world.put(f"{name}.jsonl", GENERIC.read_bytes())
+    files = [file for file in discover([Root(str(world.root))]) if isinstance(file, SessionFile)]
+
+    def reads(transcripts, file):
+        with open_session(file) as opened:
+            return transcripts.read(opened)
+
+    one = Transcripts()
+    weight = reads(one, files[0]).weight
+    assert one.weight == weight
+    two = Transcripts(most_bytes=2 * weight + 10)
+    a, b, _ = (reads(two, file) for file in (files[0], files[1], files[0]))
+    reads(two, files[2])
+    assert reads(two, files[0]) is a
+    assert reads(two, files[1]) is not b
+    assert two.weight <= 2 * weight + 10
+    few = Transcripts(most_entries=10)
+    assert reads(few, files[0]) is not reads(few, files[0])
+
+
+@pytest.mark.parametrize("path", [PI, CLAUDE, GENERIC], ids=lambda path: path.name)
+def test_a_transcript_moves_with_our_edit(path):
+    """After an edit it says what a reading of the new bytes says, and grows from there."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    form = next(form for form in (PI, CLAUDE, GENERIC) if form == path)
+    chance, edited, kept_chain = random.Random(1), {}, 0
+    old, later = lines[:-3], lines[-3:]
+    transcript = transcript_of(form, old)
+    for number in chance.sample(range(1, len(old)), 12):
+        entry = json.loads(old[number])
+        values = [value for value in transcript.entries[number].values if not value.block]
+        for value in values[:2]:
+            holder = entry
+            for step in value.path[:-1]:
+                holder = holder[step]
+            holder[value.path[-1]] = placeholder_named("x")
+        edited[number] = json.dumps(entry).encode()
+    for number, raw in edited.items():
+        old[number] = raw + b"\n"
+    chain, moved = transcript.chain, transcript.moved(edited)
+    kept_chain = moved.chain is chain
+    assert said(moved) == said(transcript_of(form, old))
+    assert kept_chain or path == CLAUDE  # a text may have shown how its turn ended
+    with lines_in(b"".join(old + later)) as opened:
+        moved.grow(opened(moved.end, moved.complete + 1))
+    assert said(moved) == said(transcript_of(form, old + later))
+
+
+@contextmanager
+def lines_in(data):
+    descriptor = os.memfd_create("lines")
+    os.write(descriptor, data)
+    try:
+        yield lambda start, number: reading.FileLines(
+            descriptor, len(data), lambda: None, start, number
+        )
+    finally:
+        os.close(descriptor)
+
+
+def transcript_of(path, lines):
+    data = b"".join(lines)
+    with lines_in(data) as opened:
+        form = reading.formats.recognise(reading.head(opened(0, 1))).form
+        return Transcript.read(form, opened(0, 1))
+
+
+def test_an_unlinked_prompt_makes_a_new_chain():
+    """An edit that changes links, such as an archive's, is understood anew."""
+    lines = PI.read_bytes().splitlines(keepends=True)
+    transcript = transcript_of(PI, lines)
+    entry = json.loads(lines[-1])
+    entry["parentId"] = transcript.entries[-4].ident
+    lines[-1] = json.dumps(entry).encode() + b"\n"
+    moved = transcript.moved({len(lines) - 1: lines[-1][:-1]})
+    assert said(moved) == said(transcript_of(PI, lines))
+    assert moved.chain is not transcript.chain
+
+
+def look_at_rows(claw, transcripts):
+    with open_rows(claw.session(LOCAL)) as opened:
+        kept = transcripts.read(opened)
+        fresh = Transcript.read(opened.format, opened.lines)
+    assert said(kept.transcript) == said(fresh)
+    return kept
+
+
+def test_rows_that_were_added_are_read_alone(tmp_path):
+    """New events of a database session extend its transcript; events written again do not."""
+    claw, transcripts = Claw(tmp_path), Transcripts()
+    first = look_at_rows(claw, transcripts)
+    (seq, text), *_ = reversed(claw.events(LOCAL))
+    entry = json.loads(text)
+    more = json.dumps(entry | {"id": "0a0b0c0d", "parentId": entry["id"]})
+    claw.sql(
+        "INSERT INTO transcript_events (session_id, seq, event_json, created_at)"
+        " VALUES (?, ?, ?, 0)", (LOCAL, seq + 1, more),
+    )  # fmt: skip
+    assert look_at_rows(claw, transcripts) is first
+
+    claw.sql(
+        "UPDATE transcript_events SET event_json = ? WHERE session_id = ? AND seq = ?",
+        (more.replace("0a0b0c0d", "0a0b0c0d1"), LOCAL, seq + 1),
+    )
+    second = look_at_rows(claw, transcripts)
+    assert second is not first
+
+    claw.sql(
+        "INSERT INTO transcript_rewrite_watermarks (session_id, generation, updated_at)"
+        " VALUES (?, 'abc', 0) ON CONFLICT DO UPDATE SET generation = 'abc'", (LOCAL,),
+    )  # fmt: skip
+    claw.sql(
+        "UPDATE transcript_events SET event_json = ? WHERE session_id = ? AND seq = ?",
+        (more.replace("0a0b0c0d", "0f0b0c0d1"), LOCAL, seq + 1),
+    )
+    assert look_at_rows(claw, transcripts) is not second
