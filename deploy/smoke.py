@@ -88,7 +88,8 @@ def set_up(home: Path) -> None:
         same = packaged._packaged_text(name) == (clone / name).read_text()  # noqa: SLF001
         expect(same, f"{name} is another one")
     home.mkdir()
-    os.environ["HOME"] = str(home)
+    # No systemd, cron or agent of this machine may be asked.
+    os.environ |= {"HOME": str(home), "PATH": "/nowhere"}
     expect("is written" in run("init", "--yes"), "init")
     expect("roots" in run("config"), "config")
     expect("is removed" in run("init", "--undo", "--yes"), "init --undo")
