@@ -66,7 +66,7 @@ def page(world):
 def test_report_page_is_readable_and_runs_no_script(page, tmp_path):
     """In both color schemes, from 320 pixels on, the page is legible; it loads and runs nothing."""
     if chromium() is None:
-        pytest.skip("no Chromium on this machine")
+        pytest.skip("no Chromium on this machine")  # only a browser draws a page
     browser = Browser(tmp_path / "profile")
 
     def count(selector):

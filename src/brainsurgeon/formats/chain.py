@@ -64,7 +64,7 @@ class Chain(ABC):
 
     @abstractmethod
     def extended(self, entries: Sequence[Entry]) -> bool:
-        """Take in the entries that were added at the end. False: make a new chain of all instead.
+        """Add the entries that are new at the end. False: make a new chain of all instead.
 
         After that, the chain is no longer valid.
         """

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, field
@@ -59,9 +59,7 @@ from brainsurgeon.model.entries import (
     KeyPath,
     Kind,
     Line,
-    Lines,
     Part,
-    parse,
     placeholder_in,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
@@ -287,42 +285,6 @@ class Tree:
             if node.offset not in live and (node.offset < self.boundary or node.kind != "progress")
         }
 
-    def positions(self, kept_messages: int) -> dict[int, int]:
-        """Return the positions of the newest lines by offset: 0 for the last message.
-
-        Progress lines are left out: no request contains them. An API message counts once, however
-        many lines it has. A call has the position of its result, so that both are kept or neither.
-        """
-        positions: dict[int, int] = {}
-        spoken: dict[str, int] = {}
-        answered: dict[str, int] = {}
-        messages = 0
-        for index in reversed(self._live):
-            node = self.nodes[index]
-            at = messages if node.is_message else max(messages - 1, 0)
-            if node.is_message and node.message is not None:
-                at = spoken.setdefault(node.message, at)
-                messages = max(messages, at + 1)
-            else:
-                messages += node.is_message
-            at = min((answered[call] for call in node.calls if call in answered), default=at)
-            answered.update(dict.fromkeys(node.results, at))
-            if at <= kept_messages and node.kind != "progress":
-                positions[node.offset] = at
-        return positions
-
-    def first_results(self, number: int) -> list[str]:
-        """Return the ids of the calls whose results come first after the last compaction."""
-        live = (self.nodes[index] for index in self._live)
-        results = (node.results for node in live if node.offset > self.boundary)
-        return list(islice(chain.from_iterable(results), number))
-
-    def last_prompt(self) -> int | None:
-        for node in (self.nodes[index] for index in reversed(self._live)):
-            if node.is_message and node.message is None and not node.results:
-                return node.offset
-        return None
-
 
 CLOSING_STOPS = (
     "end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded",
@@ -349,22 +311,6 @@ def _is_prompt(view: ClaudeLine) -> bool:
     text = _first_text(view)
     pictures = any(block.get("type") != "text" for _, block in view.blocks)
     return bool(text or pictures) and not text.startswith((*_TURN_ENDS, *_NOTES))
-
-
-def _open_turn(lines: Lines, *, in_subagent_file: bool) -> tuple[str | None, float]:
-    for line in lines.backward():
-        entry = parse(line.raw) if line.raw else None
-        if entry is None:
-            if not line.terminated:
-                return "the last line is still being written", 0.0
-        elif entry_id(entry) is not None and (entry.get("isSidechain") is True) == in_subagent_file:
-            view = _view(entry)
-            if view.kind == "assistant":
-                return _after_reply(view)
-            left = _left_open(view)
-            if left is not None:
-                return f"the last turn is open: {left}" if left else None, 0.0
-    return None, 0.0
 
 
 def _after_reply(view: ClaudeLine) -> tuple[str | None, float]:
@@ -497,7 +443,7 @@ class ClaudeChain(Chain):
         self._sum_up()
 
     def _note(self, facts: ChainFacts) -> None:
-        """Take in what an entry says whether or not it is live."""
+        """Note what an entry says whether or not it is live."""
         node, cleared = facts.node, self._cleared
         if node is None:
             self._leaf = facts.leaf or self._leaf

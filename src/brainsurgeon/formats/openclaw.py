@@ -172,11 +172,6 @@ class Branch:
     def unproven(self) -> bool:
         return bool(self._unmet)
 
-    @property
-    def cursor(self) -> str:
-        """The state of the walk. It decides which earlier entries are on the branch."""
-        return repr((self._next, self._leaf, self._child_moved_leaf, self.ended))
-
     def pass_over(self, names: frozenset[str]) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
         if self._next in names:
@@ -231,11 +226,6 @@ def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
     return frozenset(void)
 
 
-def _named_by(leaf: Entry) -> set[str]:
-    named = leaf["targetId"], leaf.get("appendParentId")
-    return {name for name in named if isinstance(name, str)}
-
-
 _NAME = re.compile(rb'"([A-Za-z0-9._:-]{1,128})"')
 
 
@@ -256,11 +246,6 @@ class Reach:
         self._kept: object = None
         self._edited: set[object] = set()
         self._compacted = False
-
-    @property
-    def cursor(self) -> str:
-        edited = sorted(map(repr, self._edited))
-        return repr((self.over, self._kept, edited, self._compacted))
 
     def look(self, node: BranchNode) -> str | None:
         if self.over:

@@ -2,9 +2,8 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from itertools import accumulate, groupby, pairwise
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
@@ -12,11 +11,6 @@ from brainsurgeon.model.entries import Line, Part
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Sent
-
-
-def _links(entries: Iterable[Entry]) -> list[object]:
-    """Return what chains read of entries."""
-    return [(entry.ident, entry.is_message, entry.terminated, entry.own) for entry in entries]
 
 
 def entries_of(form: Format, lines: Iterable[Line]) -> Iterator[tuple[Line, Entry]]:
@@ -53,7 +47,7 @@ class Transcript:
         return len(self.starts) - (bool(self.starts) and self.starts[-1] == self.end)
 
     def grow(self, lines: Iterable[Line]) -> None:
-        """Take in the lines that begin at `end`, in place of what was behind it.
+        """Add the lines that begin at `end`, in place of what was behind it.
 
         If this raises an error, the transcript is no longer valid.
         """
@@ -71,31 +65,6 @@ class Transcript:
             self.end = line.offset + len(line.raw or b"") + 1 if whole else line.offset
         if dropped or not self.chain.extended(self.entries):
             self.chain = self.form.chain(self.entries)
-
-    def moved(self, edited: Mapping[int, bytes]) -> "Transcript":
-        """Return the transcript after an edit of some lines, given by index without newlines.
-
-        Only one of both transcripts may grow.
-        """
-        lengths = [b - a for a, b in pairwise((*self.starts[: self.complete], self.end))]
-        by_line: dict[int, tuple[Entry, ...]] = {}
-        for index, raw in edited.items():
-            line = Line(index + 1, self.starts[index], raw, terminated=index < len(lengths))
-            by_line[index] = self.form.entries(line, index)
-            lengths[index : index + 1] = [len(raw) + 1] if line.terminated else []
-        ends = list(accumulate(lengths, initial=0))
-        moved = copy(self)
-        moved.end = ends[-1]
-        moved.starts = array("q", ends[: len(self.starts)])
-        moved.entries, same = [], True
-        for number, group in groupby(self.entries, lambda entry: entry.line):
-            before = tuple(group)
-            after = by_line.get(number, before)
-            moved.entries += after
-            same = same and (after is before or _links(after) == _links(before))
-        if not same:
-            moved.chain = self.form.chain(moved.entries)
-        return moved
 
     def offset(self, index: int) -> int:
         return self.starts[self.entries[index].line]

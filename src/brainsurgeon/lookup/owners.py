@@ -1,4 +1,4 @@
-"""Tell which values count in a session: those of its agent, and those of random entry ids.
+"""Decide which values count in a session: those of its agent, and those of random entry ids.
 
 A value belongs to the agent of the session from which it was extracted. Entries of two agents may
 have the same numbered id, or the same id of a tool call. So the value of another agent counts only

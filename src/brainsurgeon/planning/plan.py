@@ -344,7 +344,7 @@ class _Planner:
 
 
 def _taking_over(edits: Iterable[Edit], standing: Iterable[Extraction]) -> Iterator[Edit]:
-    """Let removals store what the agent wrote, not what stands there for an extracted value.
+    """Make removals store what the agent wrote, not what stands there for an extracted value.
 
     Raises UntouchableError if that value has expired, or is only a part of what is removed.
     """

@@ -1,18 +1,16 @@
 """Keep the transcripts of sessions, so that only new lines of a session are read.
 
-A kept transcript is a hint: lines far from both ends may have been changed in place. Whoever
-changes a session compares `checksum` with the bytes that are replaced, and reads anew otherwise.
+A kept transcript is a hint: lines far from both ends may have been changed in place. So it may show
+that there is nothing to do, but a change is planned from a fresh reading.
 """
 
-import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.sessions.reading import Opened
@@ -31,7 +29,6 @@ class Kept(Struct):
     version: tuple[str, int, str]  # name and version of the format, `format` of the root
     fingerprint: Fingerprint
     mark: object
-    checksum: int  # crc32 of all bytes before the transcript's end
     weight: int  # bytes of memory, estimated
 
 
@@ -60,7 +57,7 @@ class Transcripts:
         if kept is None or not _grew(kept, opened):
             kept = Kept(
                 Transcript(opened.format), _version(opened.format, opened.hint),
-                opened.fingerprint, None, 0, 0,
+                opened.fingerprint, None, 0,
             )  # fmt: skip
         _grow(kept, opened)
         self.keep(path, kept)
@@ -105,22 +102,10 @@ def _grow(kept: Kept, opened: Opened) -> None:
     transcript = kept.transcript
     known = len(transcript.entries)
     lines = opened.lines_from(transcript.end, transcript.complete + 1)
-    transcript.grow(_summed(lines, kept, opened))
+    transcript.grow(lines)
     kept.weight += weight(transcript.entries[known:])
     kept.fingerprint = opened.fingerprint
     kept.mark = opened.mark(transcript.end, transcript.complete)
-
-
-def _summed(lines: Iterable[Line], kept: Kept, opened: Opened) -> Iterator[Line]:
-    too_long: int | None = None  # the offset of such a line, of which only the next tells the end
-    for line in lines:
-        if too_long is not None:
-            for piece in opened.stream(too_long, line.offset):
-                kept.checksum = zlib.crc32(piece, kept.checksum)
-        too_long = line.offset if line.raw is None else None
-        if line.raw is not None and line.terminated:
-            kept.checksum = zlib.crc32(b"\n", zlib.crc32(line.raw, kept.checksum))
-        yield line
 
 
 def weight(entries: Iterable[Entry]) -> int:

@@ -97,7 +97,7 @@ class Searches(Table):
         )  # fmt: skip
 
     def restart(self, names: Iterable[str], now: float) -> None:
-        """Let the terms of such values begin anew: the last run still saw their placeholders."""
+        """Begin the terms of such values anew: the last run still saw their placeholders."""
         listed = json.dumps([*names])
         self._execute(
             "UPDATE placements SET missed_at = ?1 WHERE extraction_id IN (SELECT id"
