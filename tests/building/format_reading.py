@@ -5,7 +5,7 @@ import tempfile
 
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import parse
+from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.sessions import Survey
 from brainsurgeon.planning.snapshot import Snapshot
@@ -34,6 +34,11 @@ class Reading:
         start, end = self.transcript.span(index)
         entry, raw = self.transcript.entries[index], self._data[start:end]
         return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated)
+
+
+def record(form, entry):
+    """Return what a format says about an entry, without what of ours is in it."""
+    return form.record(entry, Line(1, 0, b""), 0)
 
 
 def survey(form, data, window=WINDOW):

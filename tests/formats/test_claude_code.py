@@ -5,12 +5,12 @@ import json
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import Thoughts
 from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
 from brainsurgeon.model.entries import BOM, OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
+from brainsurgeon.model.transcript import Thoughts
 from building.claude import SESSION, ClaudeConversation
-from building.format_reading import entries, survey
+from building.format_reading import entries, record, survey
 from building.world import SAMPLES
 
 FORM = FORMATS["claude-code"]
@@ -474,7 +474,7 @@ def test_thoughts_lists_every_signature_of_a_reply(conversation):
     conversation.assistant(signed | {"signature": "CAQS" * 10})
     conversation.assistant(TEXT, isApiErrorMessage=True)
     conversation.user()
-    thoughts = [FORM.thoughts(line) for line in conversation.lines]
+    thoughts = [record(FORM, line).thoughts for line in conversation.lines]
     model = ("claude-opus-5-5",)
 
     assert thoughts == [

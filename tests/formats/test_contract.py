@@ -25,7 +25,7 @@ from brainsurgeon.model.entries import (
 )
 from brainsurgeon.model.sessions import NO_SURVEY
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
-from building.format_reading import WINDOW, entries, survey
+from building.format_reading import WINDOW, entries, record, survey
 from building.world import SAMPLES, dump
 
 CLAUDE_CODE = FORMATS["claude-code"]
@@ -209,7 +209,7 @@ class FormatContract:
         look = survey(self.form, data)
         messages = 0
         for offset in sorted(look.positions, reverse=True):
-            counts = self.form.is_message(by_offset[offset])
+            counts = record(self.form, by_offset[offset]).is_message
 
             assert look.position(offset) == (messages if counts else max(messages - 1, 0))
             messages += counts
@@ -256,9 +256,10 @@ class FormatContract:
 
             assert without(fresh, line_parts) == without(entry, line_parts)
             assert links(self.form, fresh) == links(self.form, entry)
+            calls = {value.path: value.call for value in self.form.values(fresh)}
             for part in line_parts:
-                assert self.form.anchor(fresh, part.path) == self.form.anchor(entry, part.path)
-            assert self.form.is_message(fresh) == self.form.is_message(entry)
+                assert calls.get((*part.path, "text") if part.block else part.path) == part.call
+            assert record(self.form, fresh).is_message == record(self.form, entry).is_message
             assert self.form.identity(fresh, new_raw, number) == self.form.identity(
                 entry, old_raw, number
             )
@@ -278,16 +279,18 @@ class FormatContract:
         """Calls give their arguments and answers their text; each answer belongs to a call."""
         called, answered = set(), set()
         for _, _, _, entry in entries(sample.read_bytes()):
+            values = list(self.form.values(entry))
             for call in self.form.calls(entry):
                 called.add(call.call_id)
 
                 assert value_at(entry, call.path) == call.arguments
-                assert self.form.anchor(entry, call.path) == call.call_id
+                below = [one for one in values if one.path[: len(call.path)] == call.path]
+                assert {one.call for one in below} <= {call.call_id}
             for answer in self.form.result_texts(entry):
                 answered.add(answer.call_id)
 
                 assert value_at(entry, answer.path) == answer.text
-                assert self.form.anchor(entry, answer.path) == answer.call_id
+                assert answer.call_id in [one.call for one in values if one.path == answer.path]
 
         assert called
         assert answered <= called
@@ -304,7 +307,7 @@ class FormatContract:
             step, answers = self.form.turn_step(entry), list(self.form.result_texts(entry))
             parts = list(self.form.parts(entry, look, offset))
             if step is None:
-                assert not self.form.is_message(entry)
+                assert not record(self.form, entry).is_message
                 assert not ROLES.keys() & {part.kind for part in parts}
                 continue
 
@@ -314,7 +317,7 @@ class FormatContract:
             for part in parts:
                 assert step.role in ROLES.get(part.kind, (step.role,))
             if step.role in STEPS:
-                assert self.form.is_message(entry)
+                assert record(self.form, entry).is_message
                 sent[step.role] += self.form.sent(entry, NO_SURVEY).tokens()
         assert all(sent.values())
 
@@ -341,7 +344,7 @@ class FormatContract:
             look = survey(self.form, data)
             for offset, raw, number, entry in entries(data):
                 self.form.identity(entry, raw, number)
-                self.form.is_message(entry)
+                record(self.form, entry)
                 list(self.form.parts(entry, look, offset))
 
     def test_random_entries_never_raise(self):
@@ -356,14 +359,13 @@ class FormatContract:
             self.form.refuses(lines[0])
             for offset, raw, number, entry in entries(data):
                 self.form.identity(entry, raw, number)
-                self.form.is_message(entry)
+                record(self.form, entry)
                 for call in self.form.calls(entry):
                     assert value_at(entry, call.path) is call.arguments
                 for answer in self.form.result_texts(entry):
                     assert value_at(entry, answer.path) is answer.text
                 for part in self.form.parts(entry, look, offset):
                     value = value_at(entry, part.path)
-                    self.form.anchor(entry, part.path)
                     assert value
                     assert part.locked or isinstance(value, dict if part.block else str)
                     assert self.free & set(part.path) or part.path[-1] not in self.never
@@ -512,7 +514,7 @@ class TestClaudeCodeContract(FormatContract):
                 assert at == replies.setdefault(reply, messages)
                 messages = max(messages, at + 1)
             else:
-                counts = self.form.is_message(entry)
+                counts = record(self.form, entry).is_message
                 assert at == (messages if counts else max(messages - 1, 0))
                 messages += counts
                 results |= {block.get("tool_use_id"): at for block in blocks if "type" in block}

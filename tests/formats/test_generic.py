@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from building.format_reading import entries, parts, survey, unlocked_paths
+from building.format_reading import entries, parts, record, survey, unlocked_paths
 from building.world import dump
 
 GENERIC = FORMATS["generic"]
@@ -62,7 +62,7 @@ def test_generic_parts_are_strings_below_value_keys(entry, kind, listed):
 def test_generic_entry_without_a_kind_has_no_parts(entry):
     """An entry whose type and role map to no kind does not count as a message either."""
     assert parts(GENERIC, entry) == []
-    assert GENERIC.is_message(entry) is False
+    assert record(GENERIC, entry).is_message is False
 
 
 def message_of(*content, **fields):

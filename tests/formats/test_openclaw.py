@@ -7,11 +7,12 @@ import json
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.base import DAMAGED, HOLLOW, Thoughts, covers_request, is_damaged
+from brainsurgeon.formats.base import DAMAGED, HOLLOW, covers_request, is_damaged
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
+from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import Sent
-from building.format_reading import HEADER, WINDOW, parts, survey, unlocked_paths
+from building.format_reading import HEADER, WINDOW, parts, record, survey, unlocked_paths
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]
@@ -167,7 +168,7 @@ def thoughts_of(block, **message):
     entry = thinking("anthropic-messages", model="claude-fable-5-1", **block)
     entry["message"] |= message
     entry["message"]["content"].append(TEXT)
-    return OPENCLAW.thoughts(entry)
+    return record(OPENCLAW, entry).thoughts
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def test_thoughts_record_models_and_drop_requests():
     alone = thinking("anthropic-messages", "c2ln", model="latest")
     alone["message"] |= {"responseModel": "claude-opus-6", "providerThinkingLevel": "high"}
 
-    thoughts = OPENCLAW.thoughts(alone)
+    thoughts = record(OPENCLAW, alone).thoughts
 
     assert (thoughts.only_content, thoughts.models) == (True, ("latest", "claude-opus-6"))
     assert thoughts.asked_to_drop
@@ -324,7 +325,7 @@ def test_system_messages_have_no_parts():
 
     assert parts(OPENCLAW, {"type": "message", "id": "a", "message": prompt}) == []
     assert parts(OPENCLAW, {**COMPACTION, "id": "b", "systemMessage": prompt}) == []
-    assert not OPENCLAW.is_message({"type": "message", "id": "a", "message": prompt})
+    assert not record(OPENCLAW, {"type": "message", "id": "a", "message": prompt}).is_message
 
 
 def signed_call():
@@ -400,7 +401,7 @@ def test_thinking_without_text_has_no_part():
 )
 def test_openclaw_counts_messages_but_not_control_entries(entry, counts):
     """Messages of every known role and custom messages count."""
-    assert OPENCLAW.is_message(entry) is counts
+    assert record(OPENCLAW, entry).is_message is counts
 
 
 def test_openclaw_entry_id_is_its_id_except_for_the_header():
@@ -424,8 +425,9 @@ def test_openclaw_call_and_answer_share_their_call_id():
     assert (other.call_id, other.arguments) == ("call_2", "text")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
     assert list(OPENCLAW.result_texts(reply)) == list(OPENCLAW.calls(result)) == []
-    assert OPENCLAW.anchor(reply, call.path) == OPENCLAW.anchor(result, answer.path) == "call_1"
-    assert OPENCLAW.anchor(reply, ("message", "content", 0, "text")) is None
+    calls = {value.path: value.call for value in OPENCLAW.values(reply)}
+    assert calls == {("message", "content", 0, "text"): None, (*call.path, "command"): "call_1"}
+    assert {value.call for value in OPENCLAW.values(result)} == {"call_1"}
 
 
 # Closed and open turns.
@@ -532,9 +534,9 @@ def test_openclaw_bookkeeping_is_no_answer(case):
     entry, data = conversation.lines[-1], conversation.bytes()
     before, after = survey(OPENCLAW, plain), survey(OPENCLAW, data)
 
-    assert OPENCLAW.call(entry) is OPENCLAW.thoughts(entry) is None
+    assert record(OPENCLAW, entry).call is record(OPENCLAW, entry).thoughts is None
     assert OPENCLAW.sent(entry, after) == Sent()
-    assert not OPENCLAW.is_message(entry)
+    assert not record(OPENCLAW, entry).is_message
     assert OPENCLAW.turn_step(entry).role == "note"
     assert after.last_user == before.last_user
     assert after.positions == {**before.positions, len(plain): 0}

@@ -9,6 +9,7 @@ from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
+from building.format_reading import record
 
 CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
 CODEX = Codex()
@@ -123,28 +124,32 @@ def test_call_tokens_include_cache_reads_and_writes():
     }
     generic = {"type": "message", "usage": {"prompt_tokens": 321}, "model": "m"}
 
-    assert CLAW.call(claw(role="assistant", usage=usage, model="m")).tokens == 321
+    assert record(CLAW, claw(role="assistant", usage=usage, model="m")).call.tokens == 321
     assert (
-        CLAUDE.call(claude("assistant", message={"usage": claude_usage, "id": "i"})).tokens == 321
+        record(CLAUDE, claude("assistant", message={"usage": claude_usage, "id": "i"})).call.tokens
+        == 321
     )
-    call = CLAUDE.call(
-        claude("assistant", message={"usage": claude_usage, "id": "i"}, requestId="r")
-    )
+    call = record(
+        CLAUDE, claude("assistant", message={"usage": claude_usage, "id": "i"}, requestId="r")
+    ).call
     assert call.ident == "i r"
-    assert GENERIC.call(generic).tokens == 321
-    assert GENERIC.call(generic).model == "m"
+    assert record(GENERIC, generic).call.tokens == 321
+    assert record(GENERIC, generic).call.model == "m"
     nested = {"type": "message", "usage": None, "model": None, "message": generic}
-    assert GENERIC.call(nested) == GENERIC.call(generic)
-    assert CLAW.call(claw(role="user", content="x")) is None
-    assert CLAUDE.call(claude("assistant", message={"model": "<synthetic>"})) is None
+    assert record(GENERIC, nested).call == record(GENERIC, generic).call
+    assert record(CLAW, claw(role="user", content="x")).call is None
+    assert record(CLAUDE, claude("assistant", message={"model": "<synthetic>"})).call is None
 
 
 def test_openclaw_repeated_answer_is_not_a_call():
     """After a refused prompt OpenClaw writes the previous answer again, with zero usage."""
     nothing = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
 
-    assert CLAW.call(claw(role="assistant", api="cli", usage=nothing, model="m")) is None
-    assert CLAW.call(claw(role="assistant", api="cli", usage={"input": 9}, model="m")).tokens == 9
+    assert record(CLAW, claw(role="assistant", api="cli", usage=nothing, model="m")).call is None
+    assert (
+        record(CLAW, claw(role="assistant", api="cli", usage={"input": 9}, model="m")).call.tokens
+        == 9
+    )
 
 
 def test_malformed_values_weigh_nothing():
@@ -159,7 +164,7 @@ def test_malformed_values_weigh_nothing():
                 claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
             ):  # fmt: skip
                 assert dialect.sent(entry, NO_SURVEY).pictures == 0
-                call = dialect.call(entry)
+                call = dialect.call(entry) if dialect is CODEX else record(dialect, entry).call
                 assert call is None or call.tokens == 0
     assert CODEX.window({"payload": {"model_context_window": "x"}}) is None
 
@@ -169,6 +174,6 @@ def test_claude_code_limit_is_read_from_error_details():
     shown = [{"type": "text", "text": "API Error"}]
     details = "63056 tokens > 45000 maximum"
     line = claude("assistant", shown, isApiErrorMessage=True, errorDetails=details)
-    call = CLAUDE.call(line)
+    call = record(CLAUDE, line).call
 
     assert call.refusal == Refusal(TOO_LONG, 63_056, 45_000)

@@ -29,13 +29,12 @@ from brainsurgeon.model.entries import (
     value_at,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, Survey
-from brainsurgeon.model.transcript import CallFacts, Reasoning, Result, Thoughts
+from brainsurgeon.model.transcript import CallFacts, Result
 from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import (
     GAVE_UP,
     NOTHING,
     ArchiveForm,
-    ModelCall,
     Sent,
     ToolCall,
     ToolResult,
@@ -105,10 +104,6 @@ class Format(ABC):
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
 
-    @abstractmethod
-    def is_message(self, entry: Entry) -> bool:
-        """Check whether the entry counts as a message, such as for `keep_recent`."""
-
     def entries(self, line: Line, index: int) -> tuple[Record, ...]:
         """Return what a line says without other lines. Every line has at least one entry."""
         entry = parse(line.raw) if line.raw else None
@@ -125,14 +120,6 @@ class Format(ABC):
     @abstractmethod
     def record(self, entry: Entry, line: Line, index: int) -> Record:
         """Return what a line with one entry says."""
-
-    def attached(self, entry: Entry) -> CallFacts | None:  # noqa: ARG002
-        """Return the read of a file that the agent attached without a call."""
-        return None
-
-    @abstractmethod
-    def own(self, entry: Entry) -> Any:
-        """Return what the chain needs to know of an entry."""
 
     def own_of_unreadable(self, line: Line) -> Any:  # noqa: ARG002
         return None
@@ -160,21 +147,6 @@ class Format(ABC):
             yield replace(value, locked=LAST_TURN) if locked else value
 
     @abstractmethod
-    def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the id of the tool call that the value at `path` belongs to, if any."""
-
-    def reasoning(self, entry: Entry) -> Reasoning | None:  # noqa: ARG002
-        return None
-
-    def reasoning_dropped(self, entry: Entry) -> int:  # noqa: ARG002
-        """Return how many items the provider left out of a call, as something before changed."""
-        return 0
-
-    def thoughts(self, entry: Entry) -> Thoughts | None:  # noqa: ARG002
-        """Return the signed thinking of the entry if later requests contain it, or None."""
-        return None
-
-    @abstractmethod
     def turn_step(self, entry: Entry) -> TurnStep | None:
         """Return the entry as a step of its turn; None if it is no part of the conversation."""
 
@@ -189,26 +161,6 @@ class Format(ABC):
     @abstractmethod
     def sent(self, entry: Entry, survey: Survey) -> Sent:
         """Return the size of the entry in requests."""
-
-    @abstractmethod
-    def call(self, entry: Entry) -> ModelCall | None:
-        """Return the model call that the entry answers, if any."""
-
-    def asides(self, entry: Entry) -> Iterator[ModelCall]:  # noqa: ARG002
-        """Yield the calls of other models that were made for this answer."""
-        yield from ()
-
-    def starts_context(self, entry: Entry) -> bool:  # noqa: ARG002
-        """Check whether the entry marks a compaction by the agent."""
-        return False
-
-    def switches_model(self, entry: Entry) -> bool:  # noqa: ARG002
-        """Check whether the next call is to another model, which has its own cache."""
-        return False
-
-    def cost_so_far(self, entry: Entry) -> float | None:  # noqa: ARG002
-        """Return the costs of the session so far in dollars, if its agent recorded them."""
-        return None
 
 
 def _with_digest(value: Part, entry: Entry) -> Part:

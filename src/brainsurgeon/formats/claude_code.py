@@ -982,12 +982,6 @@ class ClaudeCode(Format):
     def rest(self, entry: Entry) -> bytes | None:
         return _hash_in(entry)
 
-    def is_message(self, entry: Entry) -> bool:
-        return entry_id(entry) is not None and is_message(entry)
-
-    def own(self, entry: Entry) -> ChainFacts:
-        return _facts(_view(entry), parse_time(entry.get("timestamp")))
-
     def record(self, entry: Entry, line: Line, index: int) -> Record:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         rest, calls = _hash_in(entry), _calls(view)
@@ -1005,7 +999,7 @@ class ClaudeCode(Format):
             _attached_file(attachment) if attachment else None,
             result_records(step.results) if step else (), sent, _answered(view, time),
             tuple(_asides(view, time)) if view.kind == "assistant" else (), _thoughts(view), None,
-            0, self.starts_context(entry), self.switches_model(entry), self.cost_so_far(entry),
+            0, entry.get("subtype") == BOUNDARY, _switches_model(entry), _cost_so_far(entry),
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,
         )  # fmt: skip
 
@@ -1032,21 +1026,6 @@ class ClaudeCode(Format):
             dead = value.dead or around.before_compaction
             yield replace(value, tool=tool, locked=locked, dead=dead)
 
-    def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        """Return the call id of the block around `path`; outside of blocks, the first call id."""
-        if entry.get("type") == "progress":
-            return str_or_none(entry.get("parentToolUseID"))
-        if _hash_in(entry) is not None:
-            return None
-        at = path[2] if path[:2] == _CONTENT and len(path) > 2 else None  # noqa: PLR2004
-        for index, block in blocks_of(entry, "tool_use", "tool_result"):
-            if at in (None, index):
-                return _call_of(block)
-        return None
-
-    def thoughts(self, entry: Entry) -> Thoughts | None:
-        return _thoughts(_view(entry))
-
     def turn_step(self, entry: Entry) -> TurnStep | None:
         view = _view(entry)
         return _step(view, _calls(view))
@@ -1063,25 +1042,15 @@ class ClaudeCode(Format):
     def sent(self, entry: Entry, survey: Survey) -> Sent:
         return _sent(_view(entry), survey.replaced)
 
-    def attached(self, entry: Entry) -> CallFacts | None:
-        return _attached_file(entry.get("attachment"))
 
-    def call(self, entry: Entry) -> ModelCall | None:
-        return _answered(_view(entry), parse_time(entry.get("timestamp")))
+def _switches_model(entry: Entry) -> bool:
+    content = entry.get("content", message_of(entry).get("content"))
+    return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
 
-    def asides(self, entry: Entry) -> Iterator[ModelCall]:
-        return _asides(_view(entry), parse_time(entry.get("timestamp")))
 
-    def starts_context(self, entry: Entry) -> bool:
-        return entry.get("subtype") == BOUNDARY
-
-    def switches_model(self, entry: Entry) -> bool:
-        content = entry.get("content", message_of(entry).get("content"))
-        return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
-
-    def cost_so_far(self, entry: Entry) -> float | None:
-        states = entry.get("type") == "cost-state"
-        return weight.dollars(entry.get("totalCostUSD")) if states else None
+def _cost_so_far(entry: Entry) -> float | None:
+    states = entry.get("type") == "cost-state"
+    return weight.dollars(entry.get("totalCostUSD")) if states else None
 
 
 def _values(view: ClaudeLine) -> Iterator[Part]:

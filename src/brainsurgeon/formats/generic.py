@@ -102,13 +102,6 @@ class Generic(base.Format):
         rest = repr(_unedited(entry)).encode("utf-8", "replace")
         return hashlib.sha1(rest, usedforsecurity=False).digest()
 
-    def _is_prompt(self, entry: Entry) -> bool:
-        step = self.turn_step(entry)
-        return step is not None and step.role == "prompt"
-
-    def own(self, entry: Entry) -> EntryTurn:
-        return _turn(entry, self.turn_step(entry))
-
     def record(self, entry: Entry, line: Line, index: int) -> Record:
         rest, time = self.rest(entry), parse_time(entry.get("timestamp"))
         step, values = self.turn_step(entry), tuple(self.values(entry))
@@ -119,7 +112,7 @@ class Generic(base.Format):
             step.text_path if step else None, step is not None and step.closes,
             step is not None and step.cut_short, base.values_sent(values, sent, entry),
             base.call_records(self.calls(entry)), None,
-            base.result_records(step.results) if step else (), sent, self.call(entry),
+            base.result_records(step.results) if step else (), sent, _call_of_model(entry),
             marks=marks_in(line.raw, entry, (), has_emptied=False), own=turn,
         )  # fmt: skip
 
@@ -128,9 +121,6 @@ class Generic(base.Format):
 
     def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return _identity(entry, self.rest(entry), number)
-
-    def is_message(self, entry: Entry) -> bool:
-        return _kind(entry) is not None
 
     def values(self, entry: Entry) -> Iterator[Part]:
         call = _call_id(entry)
@@ -146,9 +136,6 @@ class Generic(base.Format):
         message = entry.get("message")
         if isinstance(message, dict):
             yield from _values(message, ("message",), kind, tool or _tool(message))
-
-    def anchor(self, entry: Entry, path: KeyPath) -> str | None:  # noqa: ARG002
-        return _call_id(entry)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         kind = _kind(entry)
@@ -184,21 +171,6 @@ class Generic(base.Format):
     def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
         return _sent(tuple(self.values(entry)))
 
-    def call(self, entry: Entry) -> ModelCall | None:
-        time = parse_time(entry.get("timestamp"))
-        holders = (entry, base.dict_or_empty(entry.get("message")))
-        usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
-        models = (_first_text(holder, "model") for holder in holders)
-        model = next(filter(None, models), "")
-        if error := next(filter(None, map(_error, holders)), "") if _replies(entry) else "":
-            providers = (_first_text(holder, "provider") for holder in holders)
-            return weight.unanswered(time, error, model, next(filter(None, providers), ""))
-        stops = (_first_text(holder, "stop_reason", "finish_reason", "stopReason")
-                 for holder in holders)  # fmt: skip
-        call = weight.recorded(time, usages[0], model) if usages else None
-        cut = any(stop in ("length", "max_tokens") for stop in stops)
-        return replace(call, end="cut") if call and cut else call
-
 
 def _identity(entry: Entry, rest: bytes, number: int) -> str | None:
     for key in ("__id", "id"):
@@ -217,6 +189,22 @@ def _turn(entry: Entry, step: TurnStep | None) -> EntryTurn:
 def _sent(values: Sequence[Part]) -> Sent:
     data = [value.chars for value in values if value.block]
     return Sent(sum(value.chars for value in values) - sum(data), len(data), sum(data))
+
+
+def _call_of_model(entry: Entry) -> ModelCall | None:
+    time = parse_time(entry.get("timestamp"))
+    holders = (entry, base.dict_or_empty(entry.get("message")))
+    usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
+    models = (_first_text(holder, "model") for holder in holders)
+    model = next(filter(None, models), "")
+    if error := next(filter(None, map(_error, holders)), "") if _replies(entry) else "":
+        providers = (_first_text(holder, "provider") for holder in holders)
+        return weight.unanswered(time, error, model, next(filter(None, providers), ""))
+    stops = (_first_text(holder, "stop_reason", "finish_reason", "stopReason")
+             for holder in holders)  # fmt: skip
+    call = weight.recorded(time, usages[0], model) if usages else None
+    cut = any(stop in ("length", "max_tokens") for stop in stops)
+    return replace(call, end="cut") if call and cut else call
 
 
 def _replies(entry: Entry) -> bool:

@@ -54,7 +54,6 @@ from brainsurgeon.model.entries import (
     KeyPath,
     Line,
     Part,
-    value_at,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
 from brainsurgeon.model.text import parse_time
@@ -547,9 +546,6 @@ class OpenClaw(Format):
     def session(self, head: Sequence[Entry]) -> str | None:
         return usable_id(head[0].get("id"))
 
-    def own(self, entry: Entry) -> BranchNode:
-        return _node(_view(entry))
-
     def record(self, entry: Entry, line: Line, index: int) -> Record:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         calls, answers = _calls(view), view.role == "assistant"
@@ -579,9 +575,6 @@ class OpenClaw(Format):
     def is_random(self, entry_id: str) -> bool:
         return _SHORT_ID.fullmatch(entry_id) is not None or super().is_random(entry_id)
 
-    def is_message(self, entry: Entry) -> bool:
-        return _is_message(_view(entry))
-
     def values(self, entry: Entry) -> Iterator[Part]:
         return self._values(_view(entry))
 
@@ -605,23 +598,6 @@ class OpenClaw(Format):
         elif role in ("user", "custom"):
             yield from content_parts(view.content, _CONTENT, role, None)
 
-    def anchor(self, entry: Entry, path: KeyPath) -> str | None:
-        if _role(entry) == "toolResult":
-            return str_or_none(entry["message"].get("toolCallId"))
-        block = dict_or_empty(value_at(entry, path[:3]))
-        return str_or_none(block.get("id")) if block.get("type") == "toolCall" else None
-
-    def thoughts(self, entry: Entry) -> Thoughts | None:
-        view = _view(entry)
-        return _thoughts(view) if view.role == "assistant" else None
-
-    def reasoning(self, entry: Entry) -> Reasoning | None:
-        view = _view(entry)
-        return _reasoning(view) if view.role == "assistant" else None
-
-    def reasoning_dropped(self, entry: Entry) -> int:
-        return _dropped(entry["message"]) if _role(entry) == "assistant" else 0
-
     def turn_step(self, entry: Entry) -> TurnStep | None:
         view = _view(entry)
         return _step(view, _calls(view))
@@ -637,15 +613,6 @@ class OpenClaw(Format):
 
     def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
         return _sent(_view(entry))
-
-    def call(self, entry: Entry) -> ModelCall | None:
-        return _answered(_view(entry), parse_time(entry.get("timestamp")))
-
-    def starts_context(self, entry: Entry) -> bool:
-        return entry.get("type") == "compaction"
-
-    def switches_model(self, entry: Entry) -> bool:
-        return entry.get("type") == "model_change"
 
 
 def _is_message(view: OpenClawLine) -> bool:

@@ -4,7 +4,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -77,10 +76,6 @@ def calls_in(newest_first: Iterable[Entry], form: Format) -> Iterator[tuple[int,
             name = f"{form.name} {ident}".encode("utf-8", "surrogatepass")
             digest = hashlib.blake2b(name, digest_size=8).digest()
             yield int.from_bytes(digest, signed=True), call
-
-
-def keyed_calls(entry: dict[str, Any], form: Format) -> Iterator[tuple[int, ModelCall]]:
-    return calls_in([Entry(0, call=form.call(entry), asides=tuple(form.asides(entry)))], form)
 
 
 def _paid(entry: Entry) -> Iterator[ModelCall]:
