@@ -300,10 +300,6 @@ _TURN_ENDS = ("[Request interrupted by user", "<local-command-std", "<bash-std")
 _NOTES = ("<local-command-caveat>", "<system-reminder>")
 
 
-def is_prompt(entry: Entry) -> bool:
-    return _is_prompt(_view(entry))
-
-
 def _is_prompt(view: ClaudeLine) -> bool:
     marks = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
     if any(view.entry.get(key) is True for key in marks):

@@ -13,7 +13,6 @@ from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    OLD,
     REDACTED,
     RESTORED,
     KeyPath,
@@ -162,10 +161,8 @@ class Judge:
         remembered = self._session.records.restores.get(ident) if ident else None
         latest = now + self._rules.keep_after_restore
         stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
-        kept = override if type(override) is int else 0
-        position = self._transcript.position(index)
         return EntryState(
-            ident, position if position <= max(kept, self._rules.kept_messages) else OLD, override,
+            ident, self._transcript.position(index), override,
             max(stamps, default=None), bool(fields.get(REDACTED)),
             frozenset(value.placeholder for value in standing if value.placeholder),
             dead,

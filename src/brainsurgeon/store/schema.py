@@ -247,7 +247,7 @@ CREATE TABLE files (
     due_at REAL
 ) STRICT;
 
--- Where the next read of a file may begin, as MessagePack.
+-- Not used any more. Earlier programs that open this store expect it.
 CREATE TABLE resumes (path BLOB PRIMARY KEY, resume BLOB NOT NULL) STRICT, WITHOUT ROWID;
 
 -- Single facts, as JSON.
