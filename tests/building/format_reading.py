@@ -3,11 +3,13 @@
 import contextlib
 import tempfile
 
+from msgspec import Struct
+
 from brainsurgeon.formats.base import ParsedLine
+from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import Line, parse
+from brainsurgeon.model.entries import OLD, Line, parse
 from brainsurgeon.model.records import Records
-from brainsurgeon.model.sessions import Survey
 from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.sessions.reading import FileLines
 
@@ -41,8 +43,42 @@ def record(form, entry):
     return form.record(entry, Line(1, 0, b""), 0)
 
 
+class Look(Struct):
+    """What a transcript says about entries, by their offsets."""
+
+    positions: dict[int, int]  # of at most `window` messages
+    open_turn: str | None
+    last_user: int | None
+    dead_entries: dict[int, str]
+    quiet: float
+    around: dict[int, Around]
+
+    def position(self, offset):
+        return self.positions.get(offset, OLD)
+
+    def dead(self, offset):
+        return self.dead_entries.get(offset)
+
+    @property
+    def replaced(self):
+        return next(iter(self.around.values())).replaced
+
+
 def survey(form, data, window=WINDOW):
-    return Reading(form, data).transcript.survey(window)
+    transcript = Reading(form, data).transcript
+    chain, places = transcript.chain, [*map(transcript.offset, range(len(transcript.entries)))]
+    positions = {at: transcript.position(index) for index, at in enumerate(places)}
+    return Look(
+        {at: position for at, position in positions.items() if position <= window},
+        chain.open_turn, None if chain.last_user is None else places[chain.last_user],
+        {places[index]: why for index, why in chain.dead.items()}, chain.quiet,
+        {at: transcript.around(index) for index, at in enumerate(places)},
+    )  # fmt: skip
+
+
+def parts_in(form, entry, look, offset):
+    """Return the values of an entry at an offset of a session."""
+    return list(form.resolved(form.values(entry), look.around[offset]))
 
 
 def snapshot(form, data, records=None, now=0.0, **keys):
@@ -63,8 +99,7 @@ def entries(data):
 
 def parts(form, entry, before_last_user=True):
     """Return the parts of an entry before, or after, the last user message."""
-    surveyed = Survey(WINDOW, {}, None, last_user=1 if before_last_user else -1)
-    return list(form.parts(entry, surveyed, 0))
+    return list(form.resolved(form.values(entry), Around(in_last_turn=not before_last_user)))
 
 
 def unlocked_paths(form, entry):

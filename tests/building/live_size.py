@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from brainsurgeon.formats import FORMATS
-from building.format_reading import entries, survey
+from building.format_reading import entries, parts_in, survey
 from building.world import World
 
 FORM = FORMATS["openclaw"]
@@ -22,7 +22,7 @@ def live_chars(data):
     return sum(
         part.chars
         for offset, _, _, entry in entries(data) if not surveyed.dead(offset)
-        for part in FORM.parts(entry, surveyed, offset) if not part.dead
+        for part in parts_in(FORM, entry, surveyed, offset) if not part.dead
     )  # fmt: skip
 
 

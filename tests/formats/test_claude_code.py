@@ -10,7 +10,7 @@ from brainsurgeon.model.entries import BOM, OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from building.claude import SESSION, ClaudeConversation
-from building.format_reading import entries, record, survey
+from building.format_reading import entries, parts_in, record, survey
 from building.world import SAMPLES
 
 FORM = FORMATS["claude-code"]
@@ -40,7 +40,7 @@ def parts(data, uuid=None, window=3):
         ".".join(map(str, part.path)): part
         for offset, _, _, entry in entries(data)
         if uuid is None or entry.get("uuid") == uuid
-        for part in FORM.parts(entry, look, offset)
+        for part in parts_in(FORM, entry, look, offset)
     }
 
 
@@ -549,7 +549,7 @@ def test_sample_lines_that_are_never_sent_have_dead_parts(path):
     kinds = set()
     for offset, _, _, entry in entries(data):
         kind, compacted = entry["type"], look.dead(offset) == BEFORE_COMPACTION
-        line_parts = list(FORM.parts(entry, look, offset))
+        line_parts = parts_in(FORM, entry, look, offset)
         if kind.startswith("api-request"):
             kinds.add(kind)
             key = {"api-request-shape": "shape", "api-request": "params"}.get(kind, "message")
@@ -691,7 +691,9 @@ def test_results_that_the_provider_cleared_are_kept(conversation):
     data = conversation.bytes()
     look = survey(FORM, data)
 
-    sizes = {entry.get("uuid"): FORM.sent(entry, look).chars for _, _, _, entry in entries(data)}
+    sizes = {
+        entry.get("uuid"): FORM.sent(entry, look.replaced).chars for _, _, _, entry in entries(data)
+    }
     locked = [parts(data, one)["message.content.0.content"].locked for one in (cleared, kept)]
     assert (sizes[cleared], sizes[kept]) == (0, 2000)
     assert locked == ["the prompt contains a short text in its place", None]
@@ -771,6 +773,6 @@ def test_unknown_line_has_no_id_parts_or_position(conversation):
     look = survey(FORM, data)
 
     assert FORM.identity(entry, raw, number) is None
-    assert list(FORM.parts(entry, look, offset)) == []
+    assert parts_in(FORM, entry, look, offset) == []
     assert look.position(offset) == OLD
     assert look.open_turn is None

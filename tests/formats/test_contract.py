@@ -23,9 +23,8 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.sessions import NO_SURVEY
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
-from building.format_reading import WINDOW, entries, record, survey
+from building.format_reading import WINDOW, entries, parts_in, record, survey
 from building.world import SAMPLES, dump
 
 CLAUDE_CODE = FORMATS["claude-code"]
@@ -62,7 +61,7 @@ def extract_all(form, data):
     edits, extracted = [], {}
     for offset, raw, number, entry in entries(data):
         ident = form.identity(entry, raw, number)
-        extractable = [part for part in form.parts(entry, look, offset) if not part.locked]
+        extractable = [part for part in parts_in(form, entry, look, offset) if not part.locked]
         if ident is None or not extractable:
             continue
         places = locate(raw, [part.path for part in extractable])
@@ -123,9 +122,9 @@ class FormatContract:
             look = survey(self.form, data)
             digest.update(repr((look.open_turn, look.last_user)).encode())
             for offset, raw, number, entry in entries(data):
-                ident, parts = self.form.identity(entry, raw, number), self.form.parts
+                ident = self.form.identity(entry, raw, number)
                 found = ident, look.position(offset), look.dead(offset)
-                digest.update(repr((*found, *parts(entry, look, offset))).encode())
+                digest.update(repr((*found, *parts_in(self.form, entry, look, offset))).encode())
 
         assert (self.form.version, digest.hexdigest()) == self.results
 
@@ -147,7 +146,7 @@ class FormatContract:
         look = survey(self.form, data)
         count = 0
         for offset, raw, _, entry in entries(data):
-            listed = list(self.form.parts(entry, look, offset))
+            listed = parts_in(self.form, entry, look, offset)
             places = locate(raw, [part.path for part in listed])
             for part in listed:
                 value = value_at(entry, part.path)
@@ -170,7 +169,7 @@ class FormatContract:
         look = survey(self.form, data)
 
         for offset, _, _, entry in entries(data):
-            for part in self.form.parts(entry, look, offset):
+            for part in parts_in(self.form, entry, look, offset):
                 assert self.free & set(part.path) or part.path[-1] not in self.never
 
     def test_parts_of_an_entry_do_not_overlap(self, sample):
@@ -179,7 +178,7 @@ class FormatContract:
         look = survey(self.form, data)
 
         for offset, raw, _, entry in entries(data):
-            listed = [part.path for part in self.form.parts(entry, look, offset)]
+            listed = [part.path for part in parts_in(self.form, entry, look, offset)]
             spans = sorted(locate(raw, listed).values())
 
             assert len(spans) == len(listed)
@@ -192,7 +191,7 @@ class FormatContract:
         names = [
             self.form.identity(entry, raw, number)
             for offset, raw, number, entry in entries(data)
-            if list(self.form.parts(entry, look, offset))
+            if parts_in(self.form, entry, look, offset)
         ]
 
         assert None not in names
@@ -271,7 +270,7 @@ class FormatContract:
         look = survey(self.form, after)
 
         for offset, _, number, entry in entries(after):
-            for part in self.form.parts(entry, look, offset):
+            for part in parts_in(self.form, entry, look, offset):
                 value = value_at(entry, part.path)
                 assert part.locked or value == extracted[number][0]
 
@@ -305,7 +304,7 @@ class FormatContract:
         sent = dict.fromkeys(STEPS, 0)
         for offset, _, _, entry in entries(data):
             step, answers = self.form.turn_step(entry), list(self.form.result_texts(entry))
-            parts = list(self.form.parts(entry, look, offset))
+            parts = parts_in(self.form, entry, look, offset)
             if step is None:
                 assert not record(self.form, entry).is_message
                 assert not ROLES.keys() & {part.kind for part in parts}
@@ -318,7 +317,7 @@ class FormatContract:
                 assert step.role in ROLES.get(part.kind, (step.role,))
             if step.role in STEPS:
                 assert record(self.form, entry).is_message
-                sent[step.role] += self.form.sent(entry, NO_SURVEY).tokens()
+                sent[step.role] += self.form.sent(entry).tokens()
         assert all(sent.values())
 
     def test_turn_is_open_from_its_prompt_to_its_last_reply(self, sample):
@@ -345,7 +344,7 @@ class FormatContract:
             for offset, raw, number, entry in entries(data):
                 self.form.identity(entry, raw, number)
                 record(self.form, entry)
-                list(self.form.parts(entry, look, offset))
+                parts_in(self.form, entry, look, offset)
 
     def test_random_entries_never_raise(self):
         """For any JSON object, calls, answers and parts lead to values that the entry holds."""
@@ -364,7 +363,7 @@ class FormatContract:
                     assert value_at(entry, call.path) is call.arguments
                 for answer in self.form.result_texts(entry):
                     assert value_at(entry, answer.path) is answer.text
-                for part in self.form.parts(entry, look, offset):
+                for part in parts_in(self.form, entry, look, offset):
                     value = value_at(entry, part.path)
                     assert value
                     assert part.locked or isinstance(value, dict if part.block else str)
@@ -439,7 +438,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
         data = sample.read_bytes()
         look = survey(self.form, data)
         for offset, _, _, entry in entries(data):
-            for part in self.form.parts(entry, look, offset):
+            for part in parts_in(self.form, entry, look, offset):
                 indexed = part.kind in ("user", "assistant")
                 assert part.locked or not indexed
                 assert part.locked or not part.block or part.kind == "tool_result"

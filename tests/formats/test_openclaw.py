@@ -9,7 +9,7 @@ import pytest
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import DAMAGED, HOLLOW, covers_request, is_damaged
 from brainsurgeon.formats.openclaw import EMPTIED
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import Sent
 from building.format_reading import HEADER, WINDOW, parts, record, survey, unlocked_paths
@@ -574,6 +574,9 @@ def test_openclaw_prompt_off_the_branch_keeps_the_turn_open():
 
 
 def test_openclaw_file_without_messages_has_no_open_turn():
-    """An empty file or a header alone has an empty survey."""
-    assert survey(OPENCLAW, dump(HEADER)) == Survey(WINDOW, {}, None)
-    assert survey(OPENCLAW, b"") == Survey(WINDOW, {}, None)
+    """In an empty file or a header alone, nothing is open, dead or recent."""
+    for data in (b"", dump(HEADER)):
+        look = survey(OPENCLAW, data)
+        assert (look.open_turn, look.last_user, look.dead_entries, look.positions) == (
+            None, None, {}, {},
+        )  # fmt: skip

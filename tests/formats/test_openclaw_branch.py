@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.entries import OLD
-from building.format_reading import HEADER, WINDOW, entries, survey
+from building.format_reading import HEADER, WINDOW, entries, parts_in, survey
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]
@@ -225,7 +225,7 @@ def thinking_part(data):
     """Return the thinking part of the third entry."""
     look = survey(OPENCLAW, data)
     (offset, _, _, entry) = entries(data)[2]
-    return next(part for part in OPENCLAW.parts(entry, look, offset) if part.kind == "thinking")
+    return next(part for part in parts_in(OPENCLAW, entry, look, offset) if part.kind == "thinking")
 
 
 def test_last_prompt_is_found_beyond_the_window():

@@ -7,7 +7,6 @@ from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
-from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
 from building.format_reading import record
 
@@ -77,7 +76,7 @@ def codex(**payload):
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
     """Values shown only on the screen, failed replies and control entries count nothing."""
-    assert dialect.sent(entry, NO_SURVEY) == sent
+    assert dialect.sent(entry) == sent
 
 
 SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
@@ -110,7 +109,7 @@ def test_tokens_off_is_zero_for_what_requests_omit(form, entry, path, block, tok
     token = EMPTIED if block is None else placeholder
     before = repr(entry)
 
-    assert tokens_off(FORMATS[form], entry, NO_SURVEY, path, token, 0.5) == tokens
+    assert tokens_off(FORMATS[form], entry, (), path, token, 0.5) == tokens
     assert repr(entry) == before
 
 
@@ -163,7 +162,7 @@ def test_malformed_values_weigh_nothing():
                 claw(role="assistant", content=odd, usage=odd, model=odd),
                 claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
             ):  # fmt: skip
-                assert dialect.sent(entry, NO_SURVEY).pictures == 0
+                assert dialect.sent(entry).pictures == 0
                 call = dialect.call(entry) if dialect is CODEX else record(dialect, entry).call
                 assert call is None or call.tokens == 0
     assert CODEX.window({"payload": {"model_context_window": "x"}}) is None

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
 from json.encoder import encode_basestring_ascii as _quoted
@@ -28,7 +28,6 @@ from brainsurgeon.model.entries import (
     placeholder_in,
     value_at,
 )
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, Survey
 from brainsurgeon.model.transcript import CallFacts, Result
 from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import (
@@ -132,14 +131,6 @@ class Format(ABC):
     def values(self, entry: Entry) -> Iterator[Part]:
         """Yield the values of the entry, as far as they are known without other entries."""
 
-    def parts(self, entry: Entry, survey: Survey, offset: int | None) -> Iterator[Part]:
-        """Yield the values of the entry that could be extracted, and those that are locked."""
-        before = offset is not None and survey.dead(offset) == BEFORE_COMPACTION
-        beside = survey.beside.get(str(entry.get("uuid"))) if survey.beside else None
-        return self.resolved(self.values(entry), Around(
-            not survey.before_last_user(offset), before, survey.tools, beside, survey.replaced
-        ))  # fmt: skip
-
     def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
         """Complete values by what other entries say."""
         for value in values:
@@ -159,8 +150,11 @@ class Format(ABC):
         """Yield the texts of the tool results in the entry."""
 
     @abstractmethod
-    def sent(self, entry: Entry, survey: Survey) -> Sent:
-        """Return the size of the entry in requests."""
+    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:
+        """Return the size of the entry in requests.
+
+        `replaced` are the ids of calls whose results the agent replaces with a short text.
+        """
 
 
 def _with_digest(value: Part, entry: Entry) -> Part:

@@ -62,7 +62,7 @@ from brainsurgeon.model.entries import (
     Part,
     placeholder_in,
 )
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import CallFacts, Thoughts
 from brainsurgeon.model.transcript import Entry as Record
@@ -1035,8 +1035,8 @@ class ClaudeCode(Format):
             parts = content_parts(block.get("content"), path, "tool_result", None)
             yield from results_in(entry, parts, block.get("tool_use_id"))
 
-    def sent(self, entry: Entry, survey: Survey) -> Sent:
-        return _sent(_view(entry), survey.replaced)
+    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:
+        return _sent(_view(entry), replaced)
 
 
 def _switches_model(entry: Entry) -> bool:

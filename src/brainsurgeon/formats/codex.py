@@ -14,7 +14,6 @@ from msgspec import Struct
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.model.entries import Entry, Line, parse
-from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import ModelCall, Sent
@@ -55,7 +54,7 @@ class Codex:
                     own=Stated(self.load(entry), self.window(entry)),
                 )  # fmt: skip
 
-    def sent(self, entry: Entry, survey: Survey = NO_SURVEY) -> Sent:  # noqa: ARG002
+    def sent(self, entry: Entry) -> Sent:
         payload = dict_or_empty(entry.get("payload"))
         if entry.get("type") == "compacted":
             history = payload.get("replacement_history")

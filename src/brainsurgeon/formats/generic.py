@@ -1,7 +1,7 @@
 """JSON lines of other agents: `{"type": "tool_result", "__id": "msg-7", "output": "…"}`."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +21,6 @@ from brainsurgeon.model.entries import (
     Part,
     parse,
 )
-from brainsurgeon.model.sessions import NO_SURVEY, Survey
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.turns import GAVE_UP, ModelCall, Sent, ToolCall, ToolResult, TurnStep
@@ -162,13 +161,13 @@ class Generic(base.Format):
 
     def result_texts(self, entry: Entry) -> Iterator[base.ResultText]:
         if _kind(entry) == "tool_result":
-            yield from base.results_in(entry, self.parts(entry, NO_SURVEY, None), _call_id(entry))
+            yield from base.results_in(entry, self.values(entry), _call_id(entry))
             return
         for path, block in _tool_blocks(entry, "tool_result"):
             parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
             yield from base.results_in(entry, parts, _call_id(block))
 
-    def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
+    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:  # noqa: ARG002
         return _sent(tuple(self.values(entry)))
 
 

@@ -9,7 +9,7 @@ scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -55,7 +55,7 @@ from brainsurgeon.model.entries import (
     Line,
     Part,
 )
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry as Record
 from brainsurgeon.model.transcript import Reasoning, Thoughts
@@ -611,7 +611,7 @@ class OpenClaw(Format):
             parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
             yield from results_in(entry, parts, message.get("toolCallId"))
 
-    def sent(self, entry: Entry, survey: Survey) -> Sent:  # noqa: ARG002
+    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:  # noqa: ARG002
         return _sent(_view(entry))
 
 

@@ -8,7 +8,6 @@ from copy import copy
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.model.entries import Line, Part
-from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Sent
 
@@ -114,18 +113,3 @@ class Transcript:
         changed = copy(self)
         changed.entries = list(entries)
         return changed
-
-    def survey(self, kept_messages: int) -> Survey:
-        chain = self.chain
-        at = [self.offset(index) for index in range(len(self.entries))]
-        positions = {
-            at[index]: position for index, entry in enumerate(self.entries)
-            if (position := chain.position(index, entry)) <= kept_messages
-        }  # fmt: skip
-        return Survey(
-            kept_messages, positions, chain.open_turn,
-            None if chain.last_user is None else at[chain.last_user],
-            {at[index]: why for index, why in chain.dead.items()}, quiet=chain.quiet,
-            tools=chain.tools, beside=chain.beside, replaced=chain.replaced,
-            appends_anew=self.form.appends_anew,
-        )  # fmt: skip

@@ -6,13 +6,13 @@ Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5
 
 import json
 import math
+from collections.abc import Collection
 from json.encoder import encode_basestring
 from typing import Any
 
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import Entry, KeyPath, decode
-from brainsurgeon.model.sessions import Survey
 from brainsurgeon.model.turns import ModelCall, Sent
 
 _MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
@@ -125,10 +125,10 @@ def _block(block: Entry, depth: int) -> Sent:
 
 
 def tokens_off(
-    form: Format, entry: Entry, survey: Survey, path: KeyPath, new: bytes, rate: float
+    form: Format, entry: Entry, replaced: Collection[str], path: KeyPath, new: bytes, rate: float
 ) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
-    before, after = (form.sent(one, survey) for one in _replaced(entry, path, decode(new)))
+    before, after = (form.sent(one, replaced) for one in _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from msgspec import Struct, field
-
-from brainsurgeon.model.entries import OLD
+from msgspec import Struct
 
 
 class Fingerprint(Struct, frozen=True):
@@ -161,39 +158,3 @@ class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a 
 OFF_BRANCH = "off the active branch"
 BEFORE_COMPACTION = "before the last compaction"
 EDITED_AWAY = "taken out by a later edit of the context"
-
-
-class Survey(Struct, frozen=True):
-    """Facts about the entries of a session that are known only once all lines were read."""
-
-    kept_messages: int
-    # The number of messages after each entry near the end, by offset.
-    positions: Mapping[int, int]
-    open_turn: str | None  # why the last turn is open; None if it is finished
-    # The offset of the last turn's prompt, or of the previous turn's if its results got no answer.
-    last_user: int | None = None
-    # By offset, why the next request will not contain an entry (such as OFF_BRANCH).
-    dead_entries: Mapping[int, str] = field(default_factory=dict)
-    # All lines before this offset are dead, too, except a header at 0. `dead_why` is the reason.
-    dead_before: int = 0
-    dead_why: str = ""
-    quiet: float = 0.0  # seconds without a change after which the last turn counts as finished
-    appends_anew: bool = False  # the agent may write an entry again under another id and keep both
-    tools: Mapping[str, str] = field(default_factory=dict)  # names of tools by ids of calls
-    # Ids of calls by the ids of entries that hold the pictures and documents of their results.
-    beside: Mapping[str, str] = field(default_factory=dict)
-    # Ids of calls whose results the agent or its provider replaces with a short text.
-    replaced: frozenset[str] = frozenset()
-
-    def position(self, offset: int) -> int:
-        return self.positions.get(offset, OLD)
-
-    def dead(self, offset: int) -> str | None:
-        before = 0 < offset < self.dead_before
-        return self.dead_why if before else self.dead_entries.get(offset)
-
-    def before_last_user(self, offset: int | None) -> bool:
-        return self.last_user is not None and (offset is None or offset < self.last_user)
-
-
-NO_SURVEY = Survey(0, MappingProxyType({}), None)  # every entry counts as old

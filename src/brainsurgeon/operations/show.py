@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
 from brainsurgeon.formats.base import parsed_lines
+from brainsurgeon.formats.chain import Around
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.plans import bytes_after
 from brainsurgeon.model.reports import ArchivedTurn, Found, Hit, NotSearched, ShownValues
-from brainsurgeon.model.sessions import NO_SURVEY
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
@@ -145,7 +145,7 @@ def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, s
                 raise
             return  # files of other formats and of Codex are not searched
         for parsed in parsed_lines(opened.lines, form):
-            for part in form.parts(parsed.entry, NO_SURVEY, None) if parsed.ident else ():
+            for part in form.resolved(form.values(parsed.entry), Around()) if parsed.ident else ():
                 value = value_at(parsed.entry, part.path)
                 if isinstance(value, str) and not part.dead:
                     yield parsed.ident or "", part.path, value, False

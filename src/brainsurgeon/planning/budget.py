@@ -7,7 +7,7 @@ tokens per character of the entries, and the fixed tokens of system prompt and t
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
 from typing import Any
 
@@ -21,7 +21,7 @@ from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, Line, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules, Values
-from brainsurgeon.model.sessions import NO_SURVEY, OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
     BLOCK,
@@ -114,7 +114,7 @@ def measure(
     `parsed` reads the line of an entry again.
     """
     form, dead = transcript.form, transcript.chain.dead
-    survey = replace(NO_SURVEY, replaced=transcript.chain.replaced)
+    replaced = transcript.chain.replaced
     measured, matcher = Measure(), Matcher(transcript, records, parsed)
     left = _archived(transcript, records)
     for index, entry in enumerate(transcript.entries):
@@ -126,10 +126,10 @@ def measure(
                 whole = original and value.archive_id is None and original(value)
                 if whole:
                     line = parsed(index).entry
-                    before = form.sent(with_value(line, value.path, whole), survey)
-                    removed.append((value.extracted_at, before - form.sent(line, survey)))
+                    before = form.sent(with_value(line, value.path, whole), replaced)
+                    removed.append((value.extracted_at, before - form.sent(line, replaced)))
                 elif value.tokens or (
-                    at < math.inf and _is_sent(form, parsed(index).entry, survey, value)
+                    at < math.inf and _is_sent(form, parsed(index).entry, replaced, value)
                 ):
                     removed.append((value.extracted_at, _recorded(value)))
         measured.look(entry, transcript.sent(index), removed, left=at)
@@ -143,10 +143,12 @@ def _recorded(value: Extraction) -> Sent:
     return Sent(-len(value.sent), 1, chars) if is_picture else Sent(chars - len(value.sent))
 
 
-def _is_sent(form: Format, entry: dict[str, Any], survey: Survey, value: Extraction) -> bool:
+def _is_sent(
+    form: Format, entry: dict[str, Any], replaced: Collection[str], value: Extraction
+) -> bool:
     # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
     new = placeholder_token("x", block=value.block)
-    return tokens_off(form, entry, survey, value.path, new, 1.0) != 0
+    return tokens_off(form, entry, replaced, value.path, new, 1.0) != 0
 
 
 def _archived(transcript: Transcript, records: Records) -> dict[int, float]:

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from types import MappingProxyType
 from typing import TypeVar
 
 from msgspec import Struct, field
@@ -27,7 +26,7 @@ from brainsurgeon.model.entries import KeyPath, parse, placeholder_id
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import OFF_BRANCH, Survey
+from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.planning.rules import override_of
@@ -232,13 +231,12 @@ class Gatherer:
     ) -> Iterator[_AnyEdit]:
         chain, rate = self._transcript.chain, self._session.records.rate
         gone = parsed.offset in self._leaving or chain.dead.get(index)
-        around = Survey(0, MappingProxyType({}), None, replaced=chain.replaced)
         for edit in edits:
             if gone or not isinstance(edit, Removal):
                 yield edit
             else:
                 form = self._session.form
-                less = tokens_off(form, parsed.entry, around, edit.path, edit.new, rate)
+                less = tokens_off(form, parsed.entry, chain.replaced, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, index: int) -> set[KeyPath]:
