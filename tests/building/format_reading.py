@@ -1,4 +1,4 @@
-"""What a format reads from bytes: surveys, entries and parts."""
+"""What a format reads from bytes: entries, chains and values."""
 
 import contextlib
 import tempfile

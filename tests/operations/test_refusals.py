@@ -17,6 +17,7 @@ from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.signals import find_signals
 from brainsurgeon.rewrite.budget import Wanted
 from building.claude import ClaudeConversation
+from building.format_reading import record
 from building.processes import program_for
 from building.world import Conversation, dump, pin
 
@@ -318,7 +319,7 @@ def test_cerebras_refuses_a_prompt_without_a_body():
     for error in ("400 status code (no body)", "400 (no body)", "413 (no body)"):
         assert refusal(error, "cerebras") == Refusal(TOO_LONG)
     [_, entry] = refused_conversation("400 (no body)", turns=0, provider="cerebras").lines[-2:]
-    assert FORMATS["openclaw"].call(entry).refusal == Refusal(TOO_LONG)
+    assert record(FORMATS["openclaw"], entry).call.refusal == Refusal(TOO_LONG)
 
 
 @pytest.mark.parametrize(
@@ -360,9 +361,9 @@ def test_generic_refusal_is_relieved(world, clock):
     message = {"role": "assistant", "content": [], "error": error}
 
     expected = Refusal(TOO_LONG, 9000, 8192)
-    assert form.call({"type": "message", "message": message}).refusal == expected
-    assert form.call({"type": "error", "error": error["message"]}).refusal == expected
-    assert form.call({"type": "tool_result", "output": "x", "error": error}) is None
+    assert record(form, {"type": "message", "message": message}).call.refusal == expected
+    assert record(form, {"type": "error", "error": error["message"]}).call.refusal == expected
+    assert record(form, {"type": "tool_result", "output": "x", "error": error}).call is None
 
 
 @pytest.mark.parametrize("later", ["429 rate limit", "Request was aborted."])
