@@ -102,6 +102,34 @@ def test_line_changed_far_from_the_end_is_not_overwritten(daemon):
     assert path.read_bytes() == changed
 
 
+def test_value_that_changed_in_place_is_not_extracted(daemon):
+    """A result that was due, but was renamed at equal length since it was read, stays."""
+    path, talk = long_session(daemon)
+    append_turn(path, talk, "x" * 5000)
+    daemon.scan()
+    path.write_bytes(path.read_bytes().replace(b'"text":"xxx', b'"tixt":"xxx'))
+    for _ in range(3):
+        append_turn(path, talk)
+    changed = path.read_bytes()
+    report = daemon.scan()
+
+    assert report.values_extracted == report.files_failed == 0
+    assert path.read_bytes() == changed
+
+
+def test_scan_after_an_extraction_reads_the_new_end(daemon):
+    """What a scan edited itself is not read again, only the edited lines and what is new."""
+    path, talk = long_session(daemon)
+    append_turn(path, talk, "x" * 5000)
+    daemon.scan()
+    for _ in range(3):
+        append_turn(path, talk)
+    assert daemon.scan().values_extracted == 1
+    append_turn(path, talk)
+
+    assert bytes_read(lambda: daemon.scan(only=[str(path)])) < 500_000 < path.stat().st_size
+
+
 @pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a request"])
 def test_scan_reads_a_session_that_did_not_only_grow(daemon, change):
     """A session that was truncated, changed, replaced or has a request is read from its start."""

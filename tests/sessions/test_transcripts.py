@@ -11,7 +11,7 @@ from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.sessions.reading import ChangedError, open_session
 from brainsurgeon.sessions.row_listing import open_rows
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.claw import LOCAL, Claw
@@ -186,6 +186,19 @@ def test_an_error_while_reading_leaves_nothing_kept(kept, monkeypatch):
             kept.transcripts.read(opened)
     monkeypatch.undo()
     assert kept.look() is not first
+
+
+def test_line_that_changed_since_it_was_read_cannot_be_edited(kept):
+    """An agent that writes while a session is planned makes it wait: its lines are not mixed."""
+    kept.write(PI.read_bytes())
+    with kept.opened() as opened:
+        assert opened.parsed(3).entry
+        opened.check_lines()
+        kept.change(b'"type":"message"', b'"type":"massage"')
+        with pytest.raises(ChangedError, match="changed while it was read"):
+            list(map(opened.parsed, range(len(opened.transcript.entries))))
+        with pytest.raises(ChangedError):
+            opened.check_lines()
 
 
 def test_the_memory_of_kept_transcripts_is_limited(world):

@@ -1,13 +1,18 @@
 """A session, read once: its entries in order, and the chain of those that are still sent."""
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from itertools import accumulate, groupby, starmap, zip_longest
+from operator import add, eq
+from zlib import crc32
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.model.entries import Line, Part
+from brainsurgeon.model.plans import Edit, gain
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Sent
 
@@ -23,15 +28,13 @@ class Transcript:
     """The entries of a session, and where its lines begin.
 
     `end` is the offset behind the last line that is complete, and not too long to be read. A line
-    behind it has entries, too, but is read again by `grow`.
+    behind it has entries, too, but is read again by `grow`. `sums` has a checksum of each line.
     """
 
-    def __init__(
-        self, form: Format, entries: Iterable[Entry] = (), starts: Iterable[int] = (),
-        end: int = 0,
-    ) -> None:  # fmt: skip
-        self.form, self.entries, self.starts = form, list(entries), array("q", starts)
-        self.end = self.stop = end
+    def __init__(self, form: Format) -> None:
+        self.form, self.entries = form, list[Entry]()
+        self.starts, self.sums = array("q"), array("L")
+        self.end = self.stop = 0
         self.chain = form.chain(self.entries)
 
     @classmethod
@@ -53,17 +56,42 @@ class Transcript:
         complete = self.complete
         dropped = complete < len(self.starts)
         if dropped:
-            del self.starts[complete:]
+            del self.starts[complete:], self.sums[complete:]
             while self.entries and self.entries[-1].line >= complete:
                 self.entries.pop()
         for line in lines:
             self.starts.append(line.offset)
+            self.sums.append(crc32(line.raw or b""))
             self.entries += self.form.entries(line, len(self.starts) - 1)
             self.stop = line.offset + len(line.raw or b"")
             whole = line.terminated and line.raw is not None
             self.end = line.offset + len(line.raw or b"") + 1 if whole else line.offset
         if dropped or not self.chain.extended(self.entries):
             self.chain = self.form.chain(self.entries)
+
+    def describes(self, lines: Iterable[Line]) -> bool:
+        """Check that these are, byte for byte, the lines that were read."""
+        read = ((line.offset, crc32(line.raw or b"")) for line in lines)
+        return all(starmap(eq, zip_longest(read, zip(self.starts, self.sums, strict=True))))
+
+    def follow(self, edits: Iterable[Edit], read: Callable[[int, int], bytes]) -> None:
+        """Read the lines again in which edits were made. `read` reads the edited session."""
+        longer = Counter[int]()
+        for edit in edits:
+            longer[bisect_right(self.starts, edit.start) - 1] -= gain((edit,))
+        shifts = [0, *accumulate(longer[line] for line in range(len(self.starts)))]
+        self.starts = array("q", map(add, self.starts, shifts))
+        self.end, self.stop = self.end + shifts[-1], self.stop + shifts[-1]
+        entries = list[Entry]()
+        for line, group in groupby(enumerate(self.entries), key=lambda item: item[1].line):
+            indexes, known = zip(*group, strict=True)
+            if line not in longer:
+                entries += known
+                continue
+            raw = read(*self.span(indexes[0]))
+            self.sums[line] = crc32(raw)
+            entries += self.form.entries(Line(line + 1, self.starts[line], raw), line)
+        self.entries, self.chain = entries, self.form.chain(entries)
 
     def offset(self, index: int) -> int:
         return self.starts[self.entries[index].line]

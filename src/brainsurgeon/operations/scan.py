@@ -1,7 +1,7 @@
 """Scan sessions: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import cache, partial
 
@@ -12,7 +12,7 @@ from brainsurgeon import errors, interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.hosts.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
-from brainsurgeon.model.plans import Outcome, Plan, Result
+from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Unreadable
@@ -29,9 +29,10 @@ from brainsurgeon.sessions.discovery import (
     discover_at,
     has_agent_name,
     moved_to_database,
+    open_session,
     session_at,
 )
-from brainsurgeon.sessions.reading import ObstacleError, RefusedError
+from brainsurgeon.sessions.reading import ChangedError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
@@ -280,22 +281,20 @@ class _Scan:
         reason, requested = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if reason and not requested:
             raise RefusedError(reason)
-        if not (requested or self._report.dry_run or self._kept is None):
-            known = file.path in self._kept
-            if scanned := self._look(file, now, kept=self._kept, may_change=not known):
-                return scanned
-            # Lines that were read by an earlier run may have changed since then.
-            self._kept.forget(file.path)
-        scanned = self._look(file, now)
-        if scanned is None:
-            raise NotIdleError("changed just now")
-        return scanned
+        kept = None if self._report.dry_run else self._kept
+        if kept is not None and file.path in kept:
+            try:
+                if not requested:
+                    return self._look(file, now, kept, known=True)
+            except ChangedError:  # lines that were read by an earlier run have changed since then
+                pass
+            kept.forget(file.path)
+        return self._look(file, now, kept)
 
     def _look(
-        self, file: SessionFile, now: float, *, kept: Transcripts | None = None,
-        may_change: bool = True,
-    ) -> Scanned | None:  # fmt: skip
-        """Scan one session. None: it is to be changed, which `may_change` does not allow."""
+        self, file: SessionFile, now: float, kept: Transcripts | None, *, known: bool = False
+    ) -> Scanned:  # fmt: skip
+        """Scan one session. Raises ChangedError if it is not what was read before."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
@@ -320,8 +319,8 @@ class _Scan:
                 deferred = planned.deferred if planned.edits else in_memory
                 planned = replace(planned, due_at=examined.abandoned_at, deferred=deferred)
             outcome = fitting.outcome(examined, planned)
-            if outcome.outcome == "changed" and not may_change:
-                return None
+            if known and outcome.outcome == "changed":
+                session.check_lines()
             if store:
                 self._notice(store, examined, fitting.after, planned)
             if outcome.outcome == "changed":
@@ -336,8 +335,6 @@ class _Scan:
             scanned = Scanned(outcome, fingerprint, form, planned.due_at, again)
             if outcome.outcome == "changed":
                 scanned.planned = Planned(examined, planned, outcome, held.pop_all())
-                if kept:
-                    kept.forget(file.path)
             else:
                 record_placeholders(store, session, record, planned, now)
             return scanned
@@ -388,9 +385,22 @@ class _Scan:
         elif outcome.full:
             self._full[outcome.path] = outcome.full
         fingerprint = result.fingerprint
+        self._follow(planned.file, fingerprint, done.edits)
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if why_partial else None
         return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
+
+    def _follow(self, file: SessionFile, fingerprint: Fingerprint, edits: Sequence[Edit]) -> None:
+        if self._kept is None:
+            return
+        try:
+            with open_session(file, self._check) as opened:
+                if opened.fingerprint == fingerprint:
+                    self._kept.follow(opened, edits)
+                    return
+        except (NotIdleError, RefusedError, errors.BusyError, OSError):
+            pass  # it is read again when it is scanned again
+        self._kept.forget(file.path)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
         if self._report.dry_run:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import ClassVar
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.entries import Line, Lines, parse
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Signs
+from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
@@ -40,6 +41,13 @@ class RefusedError(Exception):
 
 class ObstacleError(RefusedError):
     """The file cannot be replaced now. The obstacle may disappear without a change to the file."""
+
+
+class ChangedError(NotIdleError):
+    """A line is not the one that was read before."""
+
+    def __init__(self) -> None:
+        super().__init__("the file changed while it was read")
 
 
 class Opened(ABC):
@@ -82,10 +90,17 @@ class Opened(ABC):
         return claude_code.location(self.file.path) if ours else None
 
     def parsed(self, index: int) -> ParsedLine:
-        """Read the line of an entry again."""
+        """Read the line of an entry again. Raises ChangedError if it is no longer the same."""
         start, end = self.transcript.span(index)
         entry, raw = self.transcript.entries[index], self.read(start, end)
+        if crc32(raw) != self.transcript.sums[entry.line]:
+            raise ChangedError
         return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated)
+
+    def check_lines(self) -> None:
+        """Raise ChangedError if the lines are not those that were read before."""
+        if not self.transcript.describes(self.lines):
+            raise ChangedError
 
     @abstractmethod
     def lines_from(self, offset: int, number: int) -> Iterable[Line]:

@@ -1,7 +1,7 @@
 """Keep the transcripts of sessions, so that only new lines of a session are read.
 
 A kept transcript is a hint: lines far from both ends may have been changed in place. So it may show
-that there is nothing to do, but a change is planned from a fresh reading.
+that there is nothing to do, but before a change the bytes of all lines are compared.
 """
 
 from collections import OrderedDict
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
+from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.sessions.reading import Opened
@@ -62,6 +63,16 @@ class Transcripts:
         _grow(kept, opened)
         self.keep(path, kept)
         return kept
+
+    def follow(self, opened: Opened, edits: Iterable[Edit]) -> None:
+        """Let what is kept of a session describe it after our own edits."""
+        path = opened.file.path
+        if kept := self._kept.get(path):
+            self.forget(path)
+            kept.transcript.follow(edits, opened.read)
+            kept.weight, kept.mark = weight(kept.transcript.entries), None
+            _grow(kept, opened)
+            self.keep(path, kept)
 
     def keep(self, path: str, kept: Kept) -> None:
         self.forget(path)
