@@ -1,14 +1,11 @@
 """The plan for a whole file, made from the decisions about its values."""
 
-import json
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from brainsurgeon.formats import FORMATS, recognise, splice
+from brainsurgeon.formats import FORMATS, recognise
 from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.plan import plan
@@ -217,38 +214,6 @@ def test_unterminated_last_line_is_never_extracted():
 
     assert [edit.entry_id for edit in plan_of(head + dump(line)).removals] == ["a1"]
     assert plan_of(head + dump(line)[:-1]).removals == ()
-
-
-texts = st.text(st.sampled_from('ab"\\\n\té\u2028🙂\ud800'), min_size=1, max_size=4)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(texts, st.booleans(), st.booleans(), st.booleans()), max_size=6))
-def test_plan_is_the_same_with_and_without_compact_spans(turns):
-    """The fast and the slow search for the spans of values lead to the same plan."""
-    conversation = Conversation()
-    conversation.turn("short")
-    data = conversation.bytes()
-    for text, two_values, forced, spaced in turns:
-        conversation.lines.clear()
-        details = {"aggregated": text * 600} if two_values else {"n": 1.5, "same": [text] * 600}
-        field = {"_extractable": True} if forced else {}
-        conversation.result(text * 600, details=details, **field)
-        conversation.assistant([{"type": "text", "text": text * 600}], **field)
-        line = json.dumps(conversation.lines[0], ensure_ascii=True).encode() + b"\n"
-        data += line if spaced else conversation.bytes() if "\ud800" not in text else line
-    for _ in range(2):
-        conversation.lines.clear()
-        conversation.turn("short")
-        data += conversation.bytes()
-
-    fast_plan = plan_of(data)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splice, "compact_spans", lambda *_: None)
-        slow_plan = plan_of(data)
-
-    assert fast_plan == slow_plan
-    assert len(fast_plan.removals) >= len(turns)
 
 
 def test_summary_of_a_plan_groups_the_digits_of_its_counts():

@@ -5,17 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import orjson
-
 from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.model.entries import (
-    FIELDS,
-    Entry,
-    KeyPath,
-    decode,
-    parse,
-    value_at,
-)
+from brainsurgeon.model.entries import FIELDS, Entry, KeyPath, decode, parse, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
@@ -156,46 +147,8 @@ def _walk_members(
     return at + 1
 
 
-_LONGEST = 4 << 20  # bytes; to serialise a longer line might take too much memory
-_MARK = re.compile(rb'"\[\[place-([0-9]+)]]"')
-
-
-def find_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span]:
-    """Like `locate`, but faster in compact lines, which most agents write."""
-    return compact_spans(raw, entry, paths) or locate(raw, paths)
-
-
-def compact_spans(raw: bytes, entry: Entry, paths: Sequence[KeyPath]) -> dict[KeyPath, Span] | None:
-    """Like `locate`, for a line exactly as orjson writes it; None if this function cannot tell.
-
-    Such a line has no duplicate keys. The entry, serialised with a mark in place of each value,
-    shows the texts between the values.
-    """
-    values = [value_at(entry, path) for path in paths]
-    if len(raw) > _LONGEST or None in values:
-        return None
-    marked = 0
-    try:
-        for path in paths:
-            value_at(entry, path[:-1])[path[-1]] = f"[[place-{marked}]]"
-            marked += 1
-        texts = _MARK.split(orjson.dumps(entry))
-        tokens = [orjson.dumps(value) for value in values]
-    except TypeError:  # not serialisable, or a path inside another
-        return None
-    finally:
-        for path, value in reversed(list(zip(paths, values, strict=True))[:marked]):
-            value_at(entry, path[:-1])[path[-1]] = value
-    if len(texts) != 2 * len(paths) + 1:  # a value that looks like a mark
-        return None
-    spans, end = {}, 0
-    for text, number in zip(texts[::2], texts[1::2], strict=False):
-        token, start = tokens[int(number)], end + len(text)
-        if not (raw.startswith(text, end) and raw.startswith(token, start)):
-            return None
-        end = start + len(token)
-        spans[paths[int(number)]] = start, end
-    return spans if raw[end:] == texts[-1] else None
+def find_spans(raw: bytes, _: Entry, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
+    return locate(raw, paths)
 
 
 # All our fields are at the top level of an entry, never in a message or block: providers answer 400
