@@ -7,8 +7,6 @@ import json
 import os
 import sys
 import time
-import zlib
-from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.store import Store
 
-_BLOCK = 1000  # number of texts that are compressed together
 RETENTION_INTERVAL = 6 * 3600  # seconds after which a scan also deletes expired values
 
 
@@ -75,7 +72,7 @@ def scan(
                     only=operations.scan.Chosen(only, named=bool(only)),
                 )  # fmt: skip
             if interruption.exit_code():
-                _print_scan(settings, report, texts, None)
+                _print_scan(settings, report, texts.texts, None)
         if not dry_run:
             _pass_on_signals(settings, store)
         if not (dry_run or session):
@@ -84,7 +81,7 @@ def scan(
                 retained = operations.retention.retention(settings, store, clock=time.time)
     if texts.log:
         texts.log.scan_finished(report)
-    _print_scan(settings, report, texts, retained, is_first=is_first)
+    _print_scan(settings, report, texts.texts, retained, is_first=is_first)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -99,11 +96,11 @@ def _pass_on_signals(settings: Settings, store: Store) -> None:
 
 
 class _OutcomeTexts:
-    """The printed texts of a run's outcomes, compressed: there may be 100,000 outcomes."""
+    """The printed texts of a run's outcomes: they take less memory than the outcomes."""
 
     def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
         self._dry_run, self._verbose = dry_run, verbose
-        self._texts, self._packed = list[str](), list[bytes]()
+        self.texts = list[str]()
         self.log = None
         if settings.log_level == "debug":  # the only level at which a scan logs
             from brainsurgeon import log
@@ -114,23 +111,15 @@ class _OutcomeTexts:
     def add(self, outcome: Outcome) -> None:
         if options.given.json:
             in_json = render.runs.outcome_json(outcome, self._dry_run)
-            self._texts.append(json.dumps(in_json, indent=2))
+            self.texts.append(json.dumps(in_json, indent=2))
         else:
-            self._texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
-        if len(self._texts) >= _BLOCK:
-            self._packed.append(zlib.compress("\0".join(self._texts).encode()))
-            self._texts = []
+            self.texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
         if self.log:
             self.log.session(outcome, dry_run=self._dry_run)
 
-    def __iter__(self) -> Iterator[str]:
-        for block in self._packed:
-            yield from zlib.decompress(block).decode().split("\0")
-        yield from self._texts
-
 
 def _print_scan(
-    settings: Settings, report: ScanReport, texts: _OutcomeTexts, retained: RetentionReport | None,
+    settings: Settings, report: ScanReport, texts: list[str], retained: RetentionReport | None,
     *, is_first: bool = False,
 ) -> None:  # fmt: skip
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
@@ -138,11 +127,9 @@ def _print_scan(
         answer = render.runs.report_json(report) | ({"retention": retained} if retained else {})
         before, after = render.formatting.document(answer).split('"sessions": []', 1)
         print(before, end='"sessions": [')
-        comma = ""
-        for text in texts:
-            print(comma + "\n    " + text.replace("\n", "\n    "), end="")
-            comma = ","
-        print(("\n  ]" if comma else "]") + after)
+        for number, text in enumerate(texts):
+            print("," * bool(number) + "\n    " + text.replace("\n", "\n    "), end="")
+        print(("\n  ]" if texts else "]") + after)
         return
     if happened or sys.stdout.isatty():  # cron mails everything that is printed
         for line in render.runs.report(report, sessions=texts):
