@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from brainsurgeon.cli.commands import RENAMED, application
+from brainsurgeon.cli.commands import application
 from building.processes import json_output, run, run_parallel
 from building.world import file_states, sql
 
@@ -134,13 +134,10 @@ def test_help_groups_at_most_18_commands():
 
 def test_a_renamed_command_works_and_names_its_successor(entry_id, cli):
     """A former name does the same as the present command and prints that command on stderr."""
-    assert {"metrics", "report", "runs", "unpin"} <= {*RENAMED}  # people run them by cron
-    for former, words in RENAMED.items():
-        result = cli(*former.split(), *{"unpin": ("nothing",)}.get(former, ()))
-        assert result.returncode == 2 or former == "unpin" or words.encode() in result.stderr
+    assert cli("set-extractable", entry_id).returncode == 2
     for former, now in (
-        (("cat", "main/s"), ("show", "main/s")), (("runs",), ("history",)),
-        (("events",), ("history", "--events")), (("archives",), ("archive", "--list")),
+        (("cat", "main/s"), ("show", "main/s")), (("context", "main/s"), ("sessions", "main/s")),
+        (("retention", "--dry-run"), ("scan", "--retention", "--dry-run")),
     ):  # fmt: skip
         before, after = cli(*former), cli(*now)
         assert before.stdout == after.stdout != b"", former

@@ -344,8 +344,8 @@ def test_only_keys_of_a_table_are_suggested_for_it(problems):
     assert problems("quiet_second = 1\n") == [
         "quiet_second: no such key; did you mean quiet? (line 1)"
     ]
-    assert problems('[profiles.night]\nsealed = "defer"\n') == [
-        "profiles.night.sealed: no such key; did you mean signed_thinking? (line 2)"
+    assert problems("[profiles.night]\nkeep_recents = 3\n") == [
+        "profiles.night.keep_recents: no such key; did you mean keep_recent? (line 2)"
     ]
     [problem] = problems("[budget]\nquiet_second = 1\n")
     assert "no such key; there are enabled, max_step, threshold, max_messages" in problem
@@ -899,14 +899,12 @@ retention_cron = "0 3 * * *"
 keep_restore_calls = true
 keep_after_restore_seconds = 1200
 quiet_seconds = 45
-sealed = "defer"
 """)
 
     assert (settings.scan_interval, settings.quiet, settings.abandoned_after) == (60, 45, 90)
     assert (settings.auto_cron, settings.retention_cron) == ("*/2 * * * *", "0 3 * * *")
     assert settings.keep_purge_control_calls
     assert settings.keep_after_restore == 1200
-    assert settings.signed_thinking == "defer"
 
 
 def test_commented_examples_of_the_example_file_are_valid(tmp_path):

@@ -31,20 +31,12 @@ HEADINGS = {
     "init": "Setting up",
     "relieve": "When something is wrong",
 }
-# Former names of commands. They still work, unless the replacement has a word in capitals.
+# The names of commands in 0.1.0. They still work, unless the replacement has a word in capitals.
 RENAMED = {
-    "archives": "archive --list",
     "cat": "show",
     "context": "sessions",
-    "events": "history --events",
-    "metrics": "status --format prometheus",
-    "report": "status --format html",
     "retention": "scan --retention",
-    "rollback": "restore --run",
-    "runs": "history",
-    "search": "show [SESSION] --search TEXT",
     "set-extractable": "pin ENTRY, pin ENTRY --recent N or extract ENTRY",
-    "unpin": "pin --undo",
 }
 
 
@@ -54,8 +46,7 @@ class Commands(TyperGroup):
             words = RENAMED[args[0]]
             if any(word.isupper() for word in re.findall(r"[A-Za-z]+", words)):
                 raise UsageError(f"`{args[0]}` is now: brainsurgeon {words}")
-            if args[0] != "unpin":
-                print(f"brainsurgeon: `{args[0]}` is now `{words}`", file=sys.stderr)
+            print(f"brainsurgeon: `{args[0]}` is now `{words}`", file=sys.stderr)
             args = [*words.split(), *args[1:]]
         return super().resolve_command(ctx, args)
 

@@ -218,8 +218,6 @@ ALIASES = {  # former names of keys
     "keep_restore_calls": "keep_purge_control_calls",
     "quiet_seconds": "quiet",
     "scan_interval_seconds": "scan_interval",
-    "sealed": "signed_thinking",
-    "sealed_models": "signed_models",
 }
 BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
