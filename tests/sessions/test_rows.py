@@ -109,15 +109,6 @@ class TestLines:
         assert all(line.terminated for line in lines)
         assert opened.fingerprint.size == len(whole)
 
-    def test_backward_yields_the_same_lines_in_reverse(self, every_claw, monkeypatch):
-        """Reading backward yields the same lines in small chunks, too."""
-        monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", 5000)
-        with open_rows(every_claw.session(GATEWAY)) as opened:
-            forward = [(line.offset, line.raw) for line in opened.lines]
-            backward = [(line.offset, line.raw) for line in opened.lines.backward()]
-
-        assert backward == forward[::-1]
-
     def test_range_of_bytes_is_read_across_lines(self, claw):
         """A range is read as from a file, across lines and beyond the end."""
         whole = b"".join(text + b"\n" for text in claw.texts(GATEWAY))

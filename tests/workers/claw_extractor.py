@@ -50,7 +50,7 @@ def extract_once(path, session, directory, counts):
     (listed,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_rows(listed) as opened:
         compressing = opened.schema.compressing
-        newest = itertools.islice(opened.lines.backward(), NEWEST)
+        newest = itertools.islice(reversed([*opened.lines]), NEWEST)
         candidates = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
         large = list(itertools.islice((row for row in candidates if row[-1]), AT_ONCE))
         texts = {offset: raw for offset, raw, _ in large}

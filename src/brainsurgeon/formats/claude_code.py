@@ -906,9 +906,9 @@ def _is_rendered(messages: object) -> bool:
 
 def _within(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None, *,
-    locked: str | None = None, dead: bool = False,
+    locked: str | None = None,
 ) -> Iterator[Part]:  # fmt: skip
-    return _listed(_texts_in(value, path), kind, tool, call, locked=locked, dead=dead)
+    return _listed(_texts_in(value, path), kind, tool, call, locked=locked)
 
 
 def _listed(

@@ -710,11 +710,9 @@ def _result(message: Entry) -> ToolResult:
     return ToolResult(str_or_none(message.get("toolCallId")), failed, finding, code, took)
 
 
-def left_open(entry: Entry | None, terminated: bool = True) -> str | None:
+def left_open(entry: Entry | None) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
-    if entry is None:
-        return None if terminated else STILL_WRITTEN
-    return _left_open(_view(entry))
+    return None if entry is None else _left_open(_view(entry))
 
 
 def _left_open(view: OpenClawLine) -> str | None:

@@ -6,9 +6,8 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
 from copy import copy
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import orjson
 from msgspec import Struct
@@ -58,13 +57,6 @@ class Line(Struct, frozen=True, gc=False):
     offset: int
     raw: bytes | None  # None if it is too long for memory: it is copied without being parsed
     terminated: bool = True  # by a newline, which is not in `raw`
-
-
-class Lines(Protocol):
-    def __iter__(self) -> Iterator[Line]: ...
-
-    def backward(self) -> Iterator[Line]:
-        """Yield the lines from the last to the first, with `number` 0 (unknown)."""
 
 
 class Part(Struct, frozen=True, gc=False):

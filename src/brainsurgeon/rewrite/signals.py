@@ -158,7 +158,7 @@ def count_calls(store: Store, session: AnyOpen) -> None:
     store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
 
 
-def count_savings(examined: Examination, plan: Plan, *, of_tail: bool = False) -> Savings | None:
+def count_savings(examined: Examination, plan: Plan) -> Savings | None:
     """Return the savings up to the newest call, or None if there is nothing new."""
     record = examined.record
     before = examined.store.savings.of(record.id) if record else None
@@ -174,6 +174,5 @@ def count_savings(examined: Examination, plan: Plan, *, of_tail: bool = False) -
         model = next((call.model for call in later if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = calls.saved_by(before, reversed(later), price)
-    if not of_tail:  # the plan of a tail does not know the placeholders before the tail
-        savings = replace(savings, off=plan.sightings.tokens)
+    savings = replace(savings, off=plan.sightings.tokens)
     return savings if savings != before or plan.edits else None

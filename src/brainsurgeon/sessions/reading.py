@@ -20,7 +20,7 @@ from brainsurgeon import formats, interruption
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.hosts import claude_code, openclaw
-from brainsurgeon.model.entries import Line, Lines, parse
+from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases
 
@@ -54,7 +54,7 @@ class Opened(ABC):
     file: SessionFile
     fingerprint: Fingerprint
     check_stop: Callable[[], None]  # called at every read; may raise StoppedError
-    lines: Lines
+    lines: Iterable[Line]
     in_layout: bool  # OpenClaw keeps the session in its own directories or database
     hint = "auto"
     # Returns the transcript, of which only new lines may be read.
@@ -131,7 +131,7 @@ class OpenSession(Opened):
         self.hint = file.hint
         self.sparse = self.status.st_blocks * 512 < self.status.st_size
         self.in_layout = openclaw.owner(file.directory) is not None
-        self.lines = self.lines_from(0, 1)
+        self.lines: FileLines = self.lines_from(0, 1)
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
         return FileLines(self.descriptor, self.fingerprint.size, self.check_stop, offset, number)
@@ -269,6 +269,7 @@ class FileLines:
             yield Line(number, offset, None if lost else bytes(pending), terminated=False)
 
     def backward(self) -> Iterator[Line]:
+        """Yield the lines from the last to the first, with `number` 0 (unknown)."""
         pending, lost, first = b"", 0, True
         for end in range(self._size, self._start, -CHUNK):
             self._check()

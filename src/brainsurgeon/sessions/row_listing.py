@@ -79,11 +79,6 @@ class RowLines:
             self._seen[span.seq] = hash(raw)
             yield Line(number, span.offset, raw if len(raw) <= LONGEST_LINE else None)
 
-    def backward(self) -> Iterator[Line]:
-        for run in self._runs(reversed(self.index)):
-            for span, raw in reversed(self._texts(run[::-1])):
-                yield Line(0, span.offset, raw if len(raw) <= LONGEST_LINE else None)
-
     def read(self, start: int, end: int) -> bytes:
         end = min(end, self.index.size)
         if start >= end:
