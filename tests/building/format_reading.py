@@ -43,6 +43,14 @@ def record(form, entry):
     return form.record(entry, Line(1, 0, b""), 0)
 
 
+def sizes_in(form, data):
+    """Return the characters that the next request contains of each entry, by its id."""
+    transcript = Reading(form, data).transcript
+    return {
+        entry.ident: transcript.sent(index).chars for index, entry in enumerate(transcript.entries)
+    }
+
+
 class Look(Struct):
     """What a transcript says about entries, by their offsets."""
 
@@ -58,10 +66,6 @@ class Look(Struct):
 
     def dead(self, offset):
         return self.dead_entries.get(offset)
-
-    @property
-    def replaced(self):
-        return next(iter(self.around.values())).replaced
 
 
 def survey(form, data, window=WINDOW):

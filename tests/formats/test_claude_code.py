@@ -10,7 +10,7 @@ from brainsurgeon.model.entries import BOM, OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from building.claude import SESSION, ClaudeConversation
-from building.format_reading import entries, parts_in, record, survey
+from building.format_reading import entries, parts_in, record, sizes_in, survey
 from building.world import SAMPLES
 
 FORM = FORMATS["claude-code"]
@@ -689,16 +689,64 @@ def test_results_that_the_provider_cleared_are_kept(conversation):
     edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 1}]
     conversation.lines[-1]["message"]["context_management"] = {"applied_edits": edits}
     data = conversation.bytes()
-    look = survey(FORM, data)
+    sizes = sizes_in(FORM, data)
 
-    sizes = {
-        entry.get("uuid"): FORM.sent(entry, look.replaced).chars for _, _, _, entry in entries(data)
-    }
     locked = [parts(data, one)["message.content.0.content"].locked for one in (cleared, kept)]
     assert (sizes[cleared], sizes[kept]) == (0, 2000)
     assert locked == ["the prompt contains a short text in its place", None]
     conversation.turn()  # this answer clears nothing
     assert not parts(conversation.bytes(), cleared)["message.content.0.content"].locked
+
+
+def thinks(conversation, model, message=None):
+    """Add a line of thinking of a model; return its id."""
+    block = {"type": "thinking", "thinking": "t" * 900, "signature": "s" * 40}
+    ident = conversation.assistant(block, message=message)
+    conversation.lines[-1]["message"]["model"] = model
+    return ident
+
+
+def test_thinking_of_a_former_model_is_not_sent(conversation):
+    """It is sent again after a return to that model, so it is not dead."""
+    conversation.user()
+    opus = thinks(conversation, "claude-opus-5-5")
+    sonnet = thinks(conversation, "claude-sonnet-5")
+    data = conversation.bytes()
+    sizes = sizes_in(FORM, data)
+    thinking = parts(data, opus)["message.content"]
+    assert (sizes[opus], sizes[sonnet]) == (0, 900)
+    assert (thinking.sent, thinking.dead, thinking.chars) == (0, False, 900)
+
+    conversation.assistant()  # of Opus
+    sizes = sizes_in(FORM, conversation.bytes())
+    assert (sizes[opus], sizes[sonnet]) == (900, 0)
+
+
+@pytest.mark.parametrize(
+    ("attachment", "sent"),
+    [
+        ({"scope": "all"}, [0, 0, 0, 900]),
+        ({"from": {"messageId": "msg_2", "thinkingIndex": 1}}, [900, 900, 0, 900]),
+        ({"from": {"messageId": "msg_2", "thinkingIndex": 0}}, [900, 0, 0, 900]),
+        ({"from": {"messageId": "gone", "thinkingIndex": 0}}, [0, 0, 0, 900]),
+        (None, [900] * 4),
+    ],
+    ids=["all", "a later block", "a message", "a missing message", "of a dead branch"],
+)
+def test_thinking_that_claude_code_left_out_is_not_sent(conversation, attachment, sent):
+    """It notes what it leaves out once a provider refuses thinking, such as that of an account."""
+    conversation.user()
+    model = "claude-opus-5-5"
+    idents = [thinks(conversation, model, name) for name in ("msg_1", "msg_2", "msg_2")]
+    before = conversation.last
+    stripped = {"type": "thinking_stripped", "scope": "partial", **(attachment or {"scope": "all"})}
+    conversation.entry("attachment", attachment=stripped)
+    if attachment is None:
+        conversation.last = before
+    idents.append(thinks(conversation, model))
+    sizes = sizes_in(FORM, conversation.bytes())
+
+    assert [sizes[ident] for ident in idents] == sent
 
 
 def test_document_beside_a_result_belongs_to_it(conversation):

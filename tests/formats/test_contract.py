@@ -400,7 +400,7 @@ class TestOpenClawContract(FormatContract):
     """OpenClaw of two versions, and pi."""
 
     form = OPENCLAW
-    results = (8, "db7afa63")
+    results = (9, "db7afa63")
     samples = (
         *sorted((SAMPLES / "openclaw").rglob("[0-9a-f]*[0-9].jsonl")),
         *sorted((SAMPLES / "pi").glob("*v3.jsonl")),
@@ -426,7 +426,7 @@ class TestOpenClawRowsContract(TestOpenClawContract):
     """Events from OpenClaw's databases of each layout, and the session files it wrote before."""
 
     form = OpenClawRows()
-    results = (8, "777b1a03")
+    results = (9, "777b1a03")
     known = types.MappingProxyType({"openclaw": form})
     samples = (
         *(Events(version, session) for version in VERSIONS for session in (GATEWAY, LOCAL)),
@@ -466,7 +466,7 @@ class TestClaudeCodeContract(FormatContract):
     """Claude Code 1.0 to 2.1.330, main and sub-agent sessions."""
 
     form = CLAUDE_CODE
-    results = (10, "4fa3197e")
+    results = (11, "4fa3197e")
     twice = frozenset({"edge_010", "edge_011"})
     turnless = ("agent-",)  # the files of sub-agents: a turn belongs to the main session
     samples = (

@@ -12,7 +12,15 @@ from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import Sent
-from building.format_reading import HEADER, WINDOW, parts, record, survey, unlocked_paths
+from building.format_reading import (
+    HEADER,
+    WINDOW,
+    Reading,
+    parts,
+    record,
+    survey,
+    unlocked_paths,
+)
 from building.world import Conversation, dump
 
 OPENCLAW = FORMATS["openclaw"]
@@ -261,6 +269,65 @@ def test_thoughts_record_models_and_drop_requests():
 
 
 # Dead entries.
+
+
+def model_change(conversation, provider, model):
+    conversation.entry("model_change", provider=provider, modelId=model)
+
+
+def snapshot(conversation, provider, model):
+    data = {"timestamp": 1, "provider": provider, "modelApi": "api", "modelId": model}
+    conversation.entry("custom", customType="model-snapshot", data=data)
+
+
+def answer(conversation, provider, model):
+    conversation.assistant()
+    conversation.lines[-1]["message"] |= {"provider": provider, "model": model}
+
+
+def delivery(conversation, provider, model):
+    answer(conversation, provider, model)
+    conversation.lines[-1]["message"] |= {"provider": "openclaw", "model": "delivery-mirror"}
+
+
+SONNET, OPUS, OPUS_5 = "claude-sonnet-4-6", "claude-opus-4-6", "claude-opus-5-5"
+FABLE, GPT = "claude-fable-5-1", "gpt-6.2-sol"
+
+
+@pytest.mark.parametrize(
+    ("by", "then", "sent"),
+    [
+        (SONNET, [], 900),
+        (SONNET, [(answer, "anthropic", SONNET)], 900),
+        (SONNET, [(answer, "anthropic", OPUS)], 0),
+        (SONNET, [(answer, "bedrock", SONNET)], 0),
+        (SONNET, [(model_change, "anthropic", OPUS)], 0),
+        (SONNET, [(answer, "openai", GPT), (model_change, "anthropic", SONNET)], 900),
+        (SONNET, [(delivery, "anthropic", OPUS)], 900),
+        (SONNET, [(snapshot, "anthropic", OPUS)], 900),
+        (SONNET, [(snapshot, "anthropic", OPUS_5)], 0),
+        (OPUS_5, [(snapshot, "openai", GPT)], 0),
+        (SONNET, [(snapshot, "anthropic", FABLE)], 900),
+        (GPT, [(snapshot, "anthropic", FABLE)], 0),
+    ],
+)
+def test_thinking_of_a_former_model_or_account_is_not_sent(by, then, sent):
+    """OpenClaw, which writes snapshots of the model, leaves it out with a Claude 5, pi always.
+
+    After a return to the model it is sent again, so it is not dead.
+    """
+    conversation = Conversation()
+    conversation.user()
+    block = {"type": "thinking", "thinking": "t" * 900, "thinkingSignature": "c2ln"}
+    conversation.assistant([block], api="anthropic-messages")
+    conversation.lines[-1]["message"] |= {"provider": "anthropic", "model": by}
+    for add, provider, model in then:
+        add(conversation, provider, model)
+    transcript = Reading(OPENCLAW, conversation.bytes()).transcript
+    [thought] = transcript.values(2)  # after the header and the prompt
+
+    assert transcript.sent(2).chars == thought.size[0] == sent
+    assert not thought.dead
 
 
 def reasons_dead(*lines):
@@ -535,7 +602,7 @@ def test_openclaw_bookkeeping_is_no_answer(case):
     before, after = survey(OPENCLAW, plain), survey(OPENCLAW, data)
 
     assert record(OPENCLAW, entry).call is record(OPENCLAW, entry).thoughts is None
-    assert OPENCLAW.sent(entry, after) == Sent()
+    assert OPENCLAW.sent(entry) == Sent()
     assert not record(OPENCLAW, entry).is_message
     assert OPENCLAW.turn_step(entry).role == "note"
     assert after.last_user == before.last_user

@@ -109,7 +109,7 @@ def test_tokens_off_is_zero_for_what_requests_omit(form, entry, path, block, tok
     token = EMPTIED if block is None else placeholder
     before = repr(entry)
 
-    assert tokens_off(FORMATS[form], entry, (), path, token, 0.5) == tokens
+    assert tokens_off(FORMATS[form], entry, path, token, 0.5) == tokens
     assert repr(entry) == before
 
 

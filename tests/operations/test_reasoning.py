@@ -140,8 +140,11 @@ def test_reasoning_that_is_lost_already_costs_nothing_more(world, clock, path):
 
 
 def test_dropped_reasoning_is_shown(world, clock):
-    """The newest call's records of `prefix_mismatch` are counted; other reasons are not."""
-    write(world, clock, dropped=("prefix_mismatch", "prefix_mismatch", "model_mismatch"))
+    """The newest call's records of `prefix_mismatch` are counted; other reasons are not.
+
+    Anthropic calls it `prefix_binding_mismatch`.
+    """
+    write(world, clock, dropped=("prefix_mismatch", "prefix_binding_mismatch", "model_mismatch"))
     found = session_costs(world.settings(), world.no_store, "main/s")
 
     assert costs_json(found)["reasoning_dropped"] == 2

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
 from json.encoder import encode_basestring_ascii as _quoted
@@ -132,10 +132,11 @@ class Format(ABC):
         """Yield the values of the entry, as far as they are known without other entries."""
 
     def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
-        """Complete values by what other entries say."""
+        """Complete values by what other entries say. Of values that are left out, 0 is sent."""
         for value in values:
+            resolved = replace(value, sent=0) if around.omits(value.kind, value.call) else value
             locked = value.signed and around.in_last_turn
-            yield replace(value, locked=LAST_TURN) if locked else value
+            yield replace(resolved, locked=LAST_TURN) if locked else resolved
 
     @abstractmethod
     def turn_step(self, entry: Entry) -> TurnStep | None:
@@ -150,11 +151,8 @@ class Format(ABC):
         """Yield the texts of the tool results in the entry."""
 
     @abstractmethod
-    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:
-        """Return the size of the entry in requests.
-
-        `replaced` are the ids of calls whose results the agent replaces with a short text.
-        """
+    def sent(self, entry: Entry) -> Sent:
+        """Return the size of the entry in requests, as far as it is known without others."""
 
 
 def _with_digest(value: Part, entry: Entry) -> Part:

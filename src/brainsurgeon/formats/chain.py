@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import OLD
+from brainsurgeon.model.entries import OLD, Kind
 from brainsurgeon.model.sessions import BEFORE_COMPACTION
 from brainsurgeon.model.transcript import Entry
 
@@ -20,6 +20,13 @@ class Around(Struct, frozen=True):
     tools: Mapping[str, str] = MappingProxyType({})  # names of tools by ids of calls
     beside: str | None = None  # the id of the call whose pictures are in the entry
     replaced: Container[str] = ()  # ids of calls whose results the agent replaces
+    thinks: bool = True  # the next request contains its thinking
+
+    def omits(self, kind: Kind, call: str | None) -> bool:
+        """Check whether the next request contains the entry without a value of this kind."""
+        if kind == "thinking":
+            return not self.thinks
+        return kind == "tool_result" and call in self.replaced
 
 
 class Chain(ABC):
@@ -53,7 +60,18 @@ class Chain(ABC):
         in_last_turn = self.last_user is None or index >= self.last_user
         before_compaction = self.dead.get(index) == BEFORE_COMPACTION
         beside = self.beside.get(entry.ident or "")
-        return Around(in_last_turn, before_compaction, self.tools, beside, self.replaced)
+        return Around(
+            in_last_turn, before_compaction, self.tools, beside, self.replaced,
+            self.thinks(index, entry),
+        )  # fmt: skip
+
+    def thinks(self, index: int, entry: Entry) -> bool:  # noqa: ARG002
+        """Check whether the model of the next request gets the thinking of an entry.
+
+        Agents and providers leave out what another model, or another account, has thought. After a
+        return to the former model, requests contain it again, so it is not dead.
+        """
+        return True
 
     def count(self, index: int, entry: Entry, *, live: bool) -> None:
         """Count the next entry. Positions are counted from the end, so no other entry changes."""

@@ -10,7 +10,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -372,6 +372,9 @@ class ChainFacts(Struct, frozen=True, gc=False):
     is_meta: bool = False
     is_subagent: bool = False
     replaced: tuple[str, ...] = ()
+    # Where the thinking begins that requests contain no more: the id of an API message, "" for any,
+    # and how many of its blocks stay.
+    stripped: tuple[str, int] | None = None
     leaf: str | None = None
     queued: str | None = None  # a change of the queue of prompts
     # Why it leaves the turn open ("": it does not; None: it does not show), and for how long.
@@ -399,11 +402,23 @@ def _facts(view: ClaudeLine, time: float | None) -> ChainFacts:
         node, _tools(view) or _NONE,
         dict_or_empty(entry.get("compactMetadata")) if node.kind == BOUNDARY else _NONE,
         _cleared(view.message) if node.message is not None else 0, entry.get("isMeta") is True,
-        node.is_subagent, left=left,
+        node.is_subagent, stripped=_stripped(entry) if kind == "attachment" else None, left=left,
     )  # fmt: skip
 
 
 _NO_FACTS = ChainFacts()
+
+
+def _stripped(entry: Entry) -> tuple[str, int] | None:
+    """Return what thinking Claude Code left out for good when it made a refused request again.
+
+    A provider refuses thinking of another account, or with changes before it (2.1.332).
+    """
+    attachment = dict_or_empty(entry.get("attachment"))
+    if attachment.get("type") != "thinking_stripped":
+        return None
+    first = dict_or_empty(attachment.get("from")) if attachment.get("scope") == "partial" else {}
+    return str_or_empty(first.get("messageId")), weight.counts(first, "thinkingIndex")
 
 
 class ClaudeChain(Chain):
@@ -416,6 +431,9 @@ class ClaudeChain(Chain):
         self._named: set[str] = set()  # calls whose results the agent itself replaced
         self._cleared: tuple[str | None, int] = (None, 0)  # by the newest answer's id
         self._results: list[str] = []  # live, after the last compaction
+        self._model: str | None = None  # of the last answer
+        self._thoughts: dict[str, list[int]] = {}  # lines with thinking by the ids of API messages
+        self._stripped: list[tuple[int, int]] = []  # lines whose thinking is left out: first, end
         # Reply by reply, the newest line; for lines of calls, those of the results.
         self._newest: dict[str, int] = {}
         self._answered: dict[int, int] = {}
@@ -474,16 +492,37 @@ class ClaudeChain(Chain):
                     self.counts[at] -= 1
                 self._newest[node.message] = index
             self.count(index, entry, live=True)
+            self._note_answer(index, entry, node.message)
             for call in node.calls:
                 self._unanswered.setdefault(call, []).append(index)
         else:
             self.count(index, entry, live=node.kind != "progress")
+            self._note_stripped(index, entry.own)
             for call in node.results:
                 self._answered.update(dict.fromkeys(self._unanswered.pop(call, ()), index))
             if index > self._line.boundary:
                 self._results += node.results
             if node.is_message and not node.results:
                 self.last_user = index
+
+    def _note_answer(self, index: int, entry: Record, message: str) -> None:
+        if entry.call and entry.call.model:
+            self._model = entry.call.model
+        if entry.thoughts and entry.thoughts.blocks:
+            self._thoughts.setdefault(message, []).append(index)
+
+    def _note_stripped(self, index: int, facts: ChainFacts) -> None:
+        if facts.stripped:
+            message, kept = facts.stripped
+            lines = self._thoughts.get(message, [])[kept:]
+            self._stripped.append((lines[0] if lines else 0, index))
+
+    def thinks(self, index: int, entry: Record) -> bool:
+        # 2.1.332 leaves out the thinking of other models. 2.1.112 sends it, and the provider leaves
+        # it out.
+        model = entry.call.model if entry.call else None
+        is_same = None in (model, self._model) or model == self._model
+        return is_same and not any(first <= index < end for first, end in self._stripped)
 
     def position(self, index: int, entry: Record) -> int:
         at, counted = index, entry.is_message
@@ -955,7 +994,7 @@ def _is_ours(entry: Entry) -> bool:
 class ClaudeCode(Format):
     name = "claude-code"
     emptied = (NO_CONTENT, LEFT_OUT)
-    version = 10
+    version = 11
 
     def recognises(self, entries: Sequence[Entry]) -> bool:
         # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.
@@ -1020,7 +1059,8 @@ class ClaudeCode(Format):
                 elif tool == "ExitPlanMode" and locked in (None, _CLEARED):
                     locked = _PLANNED
             dead = value.dead or around.before_compaction
-            yield replace(value, tool=tool, locked=locked, dead=dead)
+            sent = 0 if around.omits(value.kind, value.call) else value.sent
+            yield replace(value, tool=tool, locked=locked, dead=dead, sent=sent)
 
     def turn_step(self, entry: Entry) -> TurnStep | None:
         view = _view(entry)
@@ -1035,8 +1075,8 @@ class ClaudeCode(Format):
             parts = content_parts(block.get("content"), path, "tool_result", None)
             yield from results_in(entry, parts, block.get("tool_use_id"))
 
-    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:
-        return _sent(_view(entry), replaced)
+    def sent(self, entry: Entry) -> Sent:
+        return _sent(_view(entry))
 
 
 def _switches_model(entry: Entry) -> bool:
@@ -1134,7 +1174,7 @@ def _calls(view: ClaudeLine) -> tuple[ToolCall, ...]:
     return tuple(calls_in(view.uses, _CONTENT, "input"))
 
 
-def _sent(view: ClaudeLine, replaced: Collection[str] = ()) -> Sent:
+def _sent(view: ClaudeLine) -> Sent:
     entry, kind = view.entry, view.kind
     if view.ident is None or entry.get("isVisibleInTranscriptOnly") is True:
         return NOTHING
@@ -1143,13 +1183,7 @@ def _sent(view: ClaudeLine, replaced: Collection[str] = ()) -> Sent:
         return Sent(sum(len(one) for _, one in strings_in(text)))
     if kind not in ("user", "assistant") or entry.get("isApiErrorMessage") is True:
         return NOTHING
-    content = view.content
-    if replaced and isinstance(content, list):
-        content = [
-            block for block in content
-            if str_or_none(dict_or_empty(block).get("tool_use_id")) not in replaced
-        ]  # fmt: skip
-    return weight.content(content)
+    return weight.content(view.content)
 
 
 def _attached_file(attachment: object) -> CallFacts | None:

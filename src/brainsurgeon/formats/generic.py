@@ -1,7 +1,7 @@
 """JSON lines of other agents: `{"type": "tool_result", "__id": "msg-7", "output": "…"}`."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -167,7 +167,7 @@ class Generic(base.Format):
             parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
             yield from base.results_in(entry, parts, _call_id(block))
 
-    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:  # noqa: ARG002
+    def sent(self, entry: Entry) -> Sent:
         return _sent(tuple(self.values(entry)))
 
 

@@ -9,7 +9,7 @@ scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
 
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -123,6 +123,7 @@ class BranchNode(Struct, frozen=True, gc=False):
     role: str | None = None
     replayed: bool = True  # the answer is sent again
     left: str | None = None  # as `left_open` returns
+    model: "Named | None" = None  # which answered here, or answers from here on
 
     @property
     def named(self) -> set[str]:
@@ -143,8 +144,48 @@ def _node(view: OpenClawLine) -> BranchNode:
         kind, True, entry["id"], entry.get("parentId"), "parentId" in entry,
         entry.get("appendMode") == "side", target, entry.get("appendParentId", target),
         str_or_none(entry.get("firstKeptEntryId")), view.role,
-        view.message.get("stopReason") not in NOT_REPLAYED, left,
+        view.message.get("stopReason") not in NOT_REPLAYED, left, _model_of(view),
     )  # fmt: skip
+
+
+class Named(Struct, frozen=True, gc=False):
+    """A model, as an agent names it."""
+
+    provider: str
+    model: str
+    by_openclaw: bool = False  # in an entry that only OpenClaw writes
+
+    def passes_on(self, other: "Named") -> bool:
+        """Check whether OpenClaw sends this model the thinking of another one, if only as text.
+
+        openclaw 2026.9.6 (`dist/ai-transport-runtime-host-*.mjs`) sends none from or to a Claude 5,
+        but Fable 5.1 all of any Claude.
+        """
+        if "claude-fable-5-1" in self.model:
+            return "claude-" in other.model
+        return not (_CLAUDE_5.search(self.model) or _CLAUDE_5.search(other.model))
+
+
+_CLAUDE_5 = re.compile("claude-(?:fable|mythos|opus|sonnet)-5")
+
+
+def _model_of(view: OpenClawLine) -> Named | None:
+    if view.role == "assistant":
+        return _named(view.message.get("provider"), view.message.get("model"))
+    if view.kind == "model_change":
+        return _named(view.entry.get("provider"), view.entry.get("modelId"))
+    if view.kind == "custom" and view.entry.get("customType") == "model-snapshot":
+        data = dict_or_empty(view.entry.get("data"))
+        return _named(data.get("provider"), data.get("modelId"), by_openclaw=True)
+    return None
+
+
+def _named(provider: object, model: object, *, by_openclaw: bool = False) -> Named | None:
+    provider, model = str_or_empty(provider), str_or_empty(model)
+    return _interned(provider, model, by_openclaw) if provider and model else None
+
+
+_interned = lru_cache(64)(Named)
 
 
 class Branch:
@@ -382,14 +423,16 @@ def _reasoning(view: OpenClawLine) -> Reasoning | None:
 
 
 def _dropped(message: Entry) -> int:
-    # pi records what the provider says about each item that it left out (`diagnostics`).
+    # pi records what the provider says about each item that it left out (`diagnostics`): OpenAI of
+    # reasoning, Anthropic of thinking.
     notes = (
         note for _, diagnostic in blocks_in(message.get("diagnostics"))
-        for _, note in blocks_in(
-            dict_or_empty(diagnostic.get("details")).get("transformations"), "reasoning"
-        )
+        for _, note in blocks_in(dict_or_empty(diagnostic.get("details")).get("transformations"))
     )  # fmt: skip
-    return sum(note.get("reason") == "prefix_mismatch" for note in notes)
+    return sum(note.get("reason") in _PREFIX_MISMATCHES for note in notes)
+
+
+_PREFIX_MISMATCHES = ("prefix_mismatch", "prefix_binding_mismatch")
 
 
 def _is_signed(block: Entry, message: Entry) -> bool:
@@ -449,6 +492,8 @@ class OpenClawChain(Chain):
         if branch.unproven:
             self._walk(entries, Branch(void_leaves(entry.own for entry in entries)))
         self._leaf: str | None = None  # the last entry of the tree, if the next may continue it
+        self._model: Named | None = None  # of the next request
+        self._is_openclaw = False
         # The last prompt, by what is known of later entries.
         self._asked: dict[tuple[int | None, bool], int | None] = {
             (at, seen): at for at, seen in _KNOWN
@@ -482,9 +527,20 @@ class OpenClawChain(Chain):
                 self.open_turn = entry.own.left or None
             if entry.own.is_node:
                 self._leaf = entry.own.ident if entry.own.moves_leaf else None
+            if entry.own.model and index not in self.off:
+                self._model = entry.own.model
+                self._is_openclaw |= entry.own.model.by_openclaw
         before = self._asked
         self._asked = {known: self._ask(entries, first, known, before) for known in _KNOWN}
         self.last_user = self._asked[None, False]
+
+    def thinks(self, index: int, entry: Record) -> bool:  # noqa: ARG002
+        # pi has left out the thinking of another model since 1.3.0; before, it was sent as text
+        # (@earendil-works/pi-ai 1.6.0, `dist/api/transform-messages.js`).
+        now, then = self._model, getattr(entry.own, "model", None)
+        if now is None or then is None or (now.provider, now.model) == (then.provider, then.model):
+            return True
+        return self._is_openclaw and now.passes_on(then)
 
     def _ask(
         self, entries: Sequence[Record], first: int, known: tuple[int | None, bool],
@@ -527,7 +583,7 @@ class OpenClaw(Format):
     name = "openclaw"
     emptied = (EMPTIED,)
     has_reasoning = True
-    version = 8
+    version = 9
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
@@ -611,7 +667,7 @@ class OpenClaw(Format):
             parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
             yield from results_in(entry, parts, message.get("toolCallId"))
 
-    def sent(self, entry: Entry, replaced: Collection[str] = ()) -> Sent:  # noqa: ARG002
+    def sent(self, entry: Entry) -> Sent:
         return _sent(_view(entry))
 
 

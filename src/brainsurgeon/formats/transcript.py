@@ -124,12 +124,12 @@ class Transcript:
         return self.form.resolved(self.entries[index].values, self.around(index))
 
     def sent(self, index: int) -> Sent:
-        """Return the size of an entry in a request, less the results that the agent replaces."""
-        entry, replaced = self.entries[index], self.chain.replaced
+        """Return the size of an entry in the next request."""
+        entry, around = self.entries[index], self.around(index)
         sent = entry.sent
-        if replaced and entry.results:
+        if self.chain.replaced or not around.thinks:
             for value in entry.values:
-                if value.call in replaced:
+                if around.omits(value.kind, value.call):
                     sent -= Sent(*value.size)
         return sent
 

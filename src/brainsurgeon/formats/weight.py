@@ -6,7 +6,6 @@ Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5
 
 import json
 import math
-from collections.abc import Collection
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -124,11 +123,9 @@ def _block(block: Entry, depth: int) -> Sent:
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
-def tokens_off(
-    form: Format, entry: Entry, replaced: Collection[str], path: KeyPath, new: bytes, rate: float
-) -> int:
+def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
-    before, after = (form.sent(one, replaced) for one in _replaced(entry, path, decode(new)))
+    before, after = map(form.sent, _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)
 
 

@@ -7,7 +7,7 @@ tokens per character of the entries, and the fixed tokens of system prompt and t
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import StatisticsError, correlation, linear_regression, median
 from typing import Any
 
@@ -114,7 +114,6 @@ def measure(
     `parsed` reads the line of an entry again.
     """
     form, dead = transcript.form, transcript.chain.dead
-    replaced = transcript.chain.replaced
     measured, matcher = Measure(), Matcher(transcript, records, parsed)
     left = _archived(transcript, records)
     for index, entry in enumerate(transcript.entries):
@@ -122,15 +121,16 @@ def measure(
             continue
         at, removed = left.get(index, math.inf), list[tuple[float, Sent]]()
         if entry.marks or entry.ident in matcher.replaced:
+            around = transcript.around(index)
             for value in matcher.standing(index):
+                if around.omits(value.kind, value.anchor):
+                    continue
                 whole = original and value.archive_id is None and original(value)
                 if whole:
                     line = parsed(index).entry
-                    before = form.sent(with_value(line, value.path, whole), replaced)
-                    removed.append((value.extracted_at, before - form.sent(line, replaced)))
-                elif value.tokens or (
-                    at < math.inf and _is_sent(form, parsed(index).entry, replaced, value)
-                ):
+                    before = form.sent(with_value(line, value.path, whole))
+                    removed.append((value.extracted_at, before - form.sent(line)))
+                elif value.tokens or (at < math.inf and _is_sent(form, parsed(index).entry, value)):
                     removed.append((value.extracted_at, _recorded(value)))
         measured.look(entry, transcript.sent(index), removed, left=at)
     return measured
@@ -143,12 +143,10 @@ def _recorded(value: Extraction) -> Sent:
     return Sent(-len(value.sent), 1, chars) if is_picture else Sent(chars - len(value.sent))
 
 
-def _is_sent(
-    form: Format, entry: dict[str, Any], replaced: Collection[str], value: Extraction
-) -> bool:
+def _is_sent(form: Format, entry: dict[str, Any], value: Extraction) -> bool:
     # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
     new = placeholder_token("x", block=value.block)
-    return tokens_off(form, entry, replaced, value.path, new, 1.0) != 0
+    return tokens_off(form, entry, value.path, new, 1.0) != 0
 
 
 def _archived(transcript: Transcript, records: Records) -> dict[int, float]:

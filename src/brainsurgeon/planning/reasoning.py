@@ -36,7 +36,8 @@ def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequenc
     }
     for index, entry in transcript.live():
         reasoning, at = entry.reasoning, entry.call.at if entry.call else None
-        if reasoning and reasoning.model == last.model and (at is None or at > changed):
+        used = transcript.chain.thinks(index, entry) and (at is None or at > changed)
+        if reasoning and reasoning.model == last.model and used:
             found.append((transcript.offset(index), reasoning.tokens))
         changed = max(changed, taken.get(entry.ident or "", 0.0))
     return found

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats import weight
-from brainsurgeon.formats.base import ParsedLine
+from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.formats.transcript import Transcript
@@ -145,13 +145,16 @@ def history(
                 growths.append(_Growth(call.tokens - last.tokens, sent, sizes))
             events.append(call)
             reasoning = entry.reasoning
-            if reasoning and is_bound([reasoning.model], rules.signed_models):
+            bound = reasoning and is_bound([reasoning.model], rules.signed_models)
+            if reasoning and bound and transcript.around(index).thinks:
                 events.append(Thought(reasoning.tokens, call.tokens))
             last, sent, since = call, 0, len(events)
         sent += transcript.sent(index).tokens(records.rate)
         here = restored.get(index, _Restored(entry, {}, ()))
         sent += sum(value.tokens for value in here.lost)
-        found = dict(_values(transcript, entry, rules, newer, records.rate, messages))
+        # As it was when the entry was new, but without what the next request omits.
+        around = replace(transcript.around(index), in_last_turn=False, before_compaction=False)
+        found = dict(_values(transcript.form, entry, around, rules, newer, records.rate, messages))
         events += (
             replace(value, taken_at=here.taken[path].extracted_at) if path in here.taken else value
             for path, value in found.items()
@@ -159,7 +162,9 @@ def history(
         events += (
             Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in (*here.taken.values(), *here.lost)
-            if value.tokens and value.path not in found
+            if value.tokens
+            and value.path not in found
+            and not around.omits(value.kind, value.anchor)
         )
         messages += entry.is_message
     _measure(events, growths)
@@ -224,18 +229,17 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    transcript: Transcript, entry: Entry, rules: ValueRules, newer: Mapping[Values, int],
+    form: Format, entry: Entry, around: Around, rules: ValueRules, newer: Mapping[Values, int],
     rate: float, number: int,
 ) -> Iterator[tuple[KeyPath, Value]]:  # fmt: skip
-    for value in transcript.form.resolved(entry.values, Around(in_last_turn=False)):
+    for value in form.resolved(entry.values, around):
         by = newer.get((entry.ident, value.kind, value.call))
         state = EntryState(entry.ident, OLD, superseded="" if by is None else str(by))
         name = placeholder_at(entry, value.path)
         content = None if name is None else placeholder_named(name)
         decision = extract(value, content, state, rules, 0.0)
         if isinstance(decision, Extract) and not value.dead:
-            is_sent = value.call not in transcript.chain.replaced
-            tokens = _saved(value).tokens(rate) if is_sent else 0
+            tokens = _saved(value).tokens(rate)
             rule = rules.match(value)
             if tokens > 0:
                 keep = rule.keep_recent if rule else rules.keep_recent

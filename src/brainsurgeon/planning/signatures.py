@@ -229,14 +229,14 @@ class Gatherer:
     def weighed(
         self, parsed: ParsedLine, index: int, edits: Iterable[_AnyEdit]
     ) -> Iterator[_AnyEdit]:
-        chain, rate = self._transcript.chain, self._session.records.rate
-        gone = parsed.offset in self._leaving or chain.dead.get(index)
+        form, rate = self._session.form, self._session.records.rate
+        gone = parsed.offset in self._leaving or self._transcript.chain.dead.get(index)
+        around = self._transcript.around(index)
         for edit in edits:
-            if gone or not isinstance(edit, Removal):
+            if gone or not isinstance(edit, Removal) or around.omits(edit.kind, edit.anchor):
                 yield edit
             else:
-                form = self._session.form
-                less = tokens_off(form, parsed.entry, chain.replaced, edit.path, edit.new, rate)
+                less = tokens_off(form, parsed.entry, edit.path, edit.new, rate)
                 yield replace(edit, tokens=edit.tokens + less)
 
     def unsent_paths(self, index: int) -> set[KeyPath]:
