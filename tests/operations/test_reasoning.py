@@ -153,6 +153,32 @@ def test_dropped_reasoning_is_shown(world, clock):
     )
 
 
+@pytest.mark.parametrize(("late", "lost"), [(LATE, 5 * LATE_TOKENS), ("short", 0)])
+def test_estimate_takes_what_a_run_would_take_when_cold(world, clock, late, lost):
+    """The values that a run leaves for the reasoning behind them stay in the replay, too."""
+    talk = ReasoningConversation(clock.now - 5 * HOUR)
+    talk.turn(EARLY)
+    for _ in range(4):
+        talk.turn("short")
+    talk.tokens = LATE_TOKENS
+    for text in (late, "short", "short"):
+        talk.turn(text)
+    world.put("s.jsonl", talk.bytes(), age=3 * HOUR)
+    cold = context(world.settings(min_reclaim=0), world.no_store, "main/s", clock.now)
+    taken = [one for one in cold.plan.optional if cold.plan.reasoning_lost == lost]
+    talk.at += 2 * HOUR
+    for _ in range(3):
+        talk.turn("short")
+    world.put("s.jsonl", talk.bytes(), age=2 * HOUR)
+    policies = estimate(world.settings(min_reclaim=0), world.no_store, (), clock.now).policies
+
+    assert len(taken) == (lost > 0)
+    assert policies["configured"].reasoning_lost == lost < policies["cold"].reasoning_lost
+    sent = policies["raw"].tokens_sent - policies["configured"].tokens_sent
+    # Six calls follow the pause.
+    assert sent == pytest.approx(6 * sum(one.tokens for one in taken), rel=0.05)
+
+
 def test_estimate_prints_how_much_reasoning_is_lost(world, clock):
     """Each policy loses what stands behind its first extraction."""
     write(world, clock)

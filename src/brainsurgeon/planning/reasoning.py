@@ -12,17 +12,17 @@ from itertools import accumulate
 
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.catalog import Price
-from brainsurgeon.model.plans import Plan, Removal
+from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.cache import Cache
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.signatures import is_bound
 
-# Offsets of entries, and the tokens of their reasoning.
-AtRisk = Sequence[tuple[int, int]]
+# Places in a session, in order, and tokens: of reasoning at the offset of its entry, or of a value.
+Placed = Sequence[tuple[int, int]]
 
 
-def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequence[str]) -> AtRisk:
+def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequence[str]) -> Placed:
     """Return the reasoning that the next request contains and the provider still uses.
 
     Nothing before it has changed since, and the session is still with the same model.
@@ -43,25 +43,27 @@ def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequenc
     return found
 
 
-def lost(risk: AtRisk, start: float) -> int:
-    """Return the tokens of reasoning behind a change at the offset `start`."""
+def lost(risk: Placed, start: float) -> int:
+    """Return the tokens of reasoning behind a change at `start`."""
     return sum(tokens for offset, tokens in risk if offset > start)
 
 
-def worthwhile(
-    removals: Sequence[Removal], risk: AtRisk, cache: Cache, price: Price
-) -> Sequence[Removal]:
-    """Return the last removals that save most, less the reasoning that they lose; cache is cold.
+def spared(when: str, values: Placed, risk: Placed, state: Cache, price: Price, now: float) -> int:
+    """Return how many first values stay, so that the last ones save most if the cache is cold.
 
-    Late removals lose less. Without any that is worth it, none is returned.
+    The reasoning that a removal loses counts against it. Late ones lose less. None stays with a
+    warm cache, nothing to lose, or another `when` than "pays".
     """
-    offsets = [offset for offset, _ in risk]
+    if when != "pays" or not risk or (state.warm_until and state.warm_until > now):
+        return 0
+    places = [place for place, _ in risk]
     behind = [*accumulate((tokens for _, tokens in reversed(risk)), initial=0)][::-1]
-    each = price.write + price.read * cache.calls
-    best, saved, most = len(removals), 0.0, 0.0
-    for number in range(len(removals) - 1, -1, -1):
-        saved += removals[number].tokens * each
-        gained = saved - behind[bisect_right(offsets, removals[number].start)] * price.redone
+    each = price.write + price.read * state.calls
+    best, saved, most = len(values), 0.0, 0.0
+    for number in range(len(values) - 1, -1, -1):
+        place, tokens = values[number]
+        saved += tokens * each
+        gained = saved - behind[bisect_right(places, place)] * price.redone
         if gained > most:
             best, most = number, gained
-    return removals[best:]
+    return best

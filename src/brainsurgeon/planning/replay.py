@@ -43,6 +43,7 @@ from brainsurgeon.model.turns import Compaction, ModelCall, Sent
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.reasoning import lost, spared
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.planning.superseded import Values, superseded
@@ -279,7 +280,10 @@ class _Ordered:
         self._sums[start:] = accumulate(tokens, initial=self._sums[start])
 
     def cut(self, tokens: int) -> None:
-        number = bisect_left(self.values, tokens, key=_place)
+        self.cut_last(len(self.values) - bisect_left(self.values, tokens, key=_place))
+
+    def cut_last(self, values: int) -> None:
+        number = len(self.values) - values
         del self.values[number:], self._sums[number + 1 :]
 
     def in_front(self, tokens: int) -> int:
@@ -430,27 +434,40 @@ class Replay:
             split[fresh or messages - value.number <= value.keep].append(value)
         due, self._recent = split
         self._due.add(due)
-        saved, load = self._due.tokens, last.tokens + last.output - self._gone.tokens
-        least, is_above = self._rules.min_reclaim, self._price.is_above
-        below = is_above(load) and not is_above(load - saved)
-        if not saved or (isinstance(least, float) and saved / max(1, load) < least and not below):
+        load, chosen = last.tokens + last.output - self._gone.tokens, self._due.values
+        if not self._is_enough(chosen, load):
             return
-        first = self._due.values[0].before
+        risk = [(one.before, one.tokens) for one in self._reasoning]
+        if not (when == "pays" and load > self._full):
+            change = self._break(chosen, load, lost(risk, chosen[0].before), last)
+            if cache.due(when, state, change, self._price, now) is not None:
+                return
+            placed = [(one.before, one.tokens) for one in chosen]
+            chosen = chosen[spared(when, placed, risk, state, self._price, now) :]
+            if not self._is_enough(chosen, load):
+                return
+        first = chosen[0].before
         before = first - self._gone.in_front(first)
-        kept = [one for one in self._reasoning if one.before <= first]
-        lost = sum(one.tokens for one in self._reasoning) - sum(one.tokens for one in kept)
+        self.reasoning_lost += lost(risk, first)
+        self._reasoning = [one for one in self._reasoning if one.before <= first]
+        self._gone.add(chosen)
+        self._due.cut_last(len(chosen))
+        del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
+        self._changed = (before, sys.maxsize)
+
+    def _is_enough(self, values: Sequence[Value], load: int) -> bool:
+        saved, least = sum(value.tokens for value in values), self._rules.min_reclaim
+        if self._price.is_above(load) and not self._price.is_above(load - saved):
+            return saved > 0
+        return saved > 0 and not (isinstance(least, float) and saved / max(1, load) < least)
+
+    def _break(self, values: Sequence[Value], load: int, lost: int, last: ModelCall) -> cache.Break:
+        before = values[0].before - self._gone.in_front(values[0].before)
         at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
         front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
         front = front if last.written else before
-        change = cache.Break(saved, max(0, load - front - saved), load, lost)
-        full = when == "pays" and load > self._full
-        if not full and cache.due(when, state, change, self._price, now) is not None:
-            return
-        self._reasoning, self.reasoning_lost = kept, self.reasoning_lost + lost
-        self._gone.add(self._due.values)
-        self._due = _Ordered()
-        del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
-        self._changed = (before, sys.maxsize)
+        saved = sum(value.tokens for value in values)
+        return cache.Break(saved, max(0, load - front - saved), load, lost)
 
 
 def bill(calls: Sequence[ModelCall], price: Price, dollars: float | None) -> Bill:

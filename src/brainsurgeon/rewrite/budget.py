@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.catalog import LONG_LIFE, price_of
-from brainsurgeon.model.plans import Outcome, Plan, Removal, Result
+from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
 from brainsurgeon.model.text import counted, iso
@@ -329,10 +329,9 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     if until is not None:
         why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
         return _waiting(planner, fitting, why, until)
-    chosen: Sequence[Removal] = plan.optional
-    if risk and rules.when == "pays" and not (state.warm_until and state.warm_until > now):
-        chosen = reasoning.worthwhile(plan.optional, risk, state, price)
-    spared = plan.optional[: len(plan.optional) - len(chosen)]
+    placed = [(one.start, one.tokens) for one in plan.optional]
+    first = reasoning.spared(rules.when, placed, risk, state, price, now)
+    spared, chosen = plan.optional[:first], plan.optional[first:]
     if not spared:
         return fitting
     if not chosen or any(one.how == "archive" for one in spared):
