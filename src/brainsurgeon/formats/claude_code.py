@@ -6,10 +6,8 @@ except the records of API requests: Claude Code reads only their hash. Sources: 
 2.1.330.
 """
 
-import math
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
@@ -199,12 +197,10 @@ class Tree:
             if node.time is not None and node.kind != "progress"
         )  # fmt: skip
         live: set[int] = set()
-        self.mended: list[int] = []  # lines on the chain whose parents are missing
-        self.is_circular = False
         # The newest line and the leaf differ after the user went back in the conversation, or if
         # two processes wrote. The ancestors of both count as live.
-        self.newest = self._climb(len(nodes) - 1, live)
-        self.other = self._climb(self._places.get(leaf or "", -1), live)
+        self._climb(len(nodes) - 1, live)
+        self._climb(self._places.get(leaf or "", -1), live)
         boundaries = [nodes[at].offset for at in live if nodes[at].kind == BOUNDARY]
         self.boundary = max(boundaries, default=-1)
         if boundaries:
@@ -216,14 +212,14 @@ class Tree:
         live |= self._parallel(live)
         self._live = sorted(live)
 
-    def _climb(self, at: int, live: set[int]) -> dict[int, None]:
-        """Add an entry and its ancestors. Return those that were not live before, in this order."""
-        walked, begins = dict[int, None](), [at]
+    def _climb(self, at: int, live: set[int]) -> None:
+        """Add an entry and its ancestors."""
+        walked, begins = set[int](), [at]
         while begins:
             at = begins.pop()
             while at >= 0 and at not in live:
                 live.add(at)
-                walked[at] = None
+                walked.add(at)
                 parent = self.nodes[at].parent
                 if parent is None:
                     break
@@ -231,13 +227,7 @@ class Tree:
                 if above < 0:
                     earlier = (near for near in reversed(range(at)) if near not in live)
                     begins.append(next(earlier, -1))
-                if above < 0 or above in walked:
-                    self.mended.append(at)
-                    self.is_circular = self.is_circular or above >= 0
-                    at = self._before(at, walked)
-                else:
-                    at = above
-        return walked
+                at = self._before(at, walked) if above < 0 or above in walked else above
 
     def _before(self, at: int, walked: Container[int]) -> int:
         """Return the line, not walked yet, with the closest earlier time, or -1."""
@@ -447,14 +437,15 @@ class ClaudeChain(Chain):
                 if entry.own.node is not None:
                     nodes.append(replace(entry.own.node, offset=index))
         tree = Tree(nodes, self._leaf, self._metadata)
-        self._line = _NewestLine(tree, self._metadata)
-        self._in_subagent_file = tree.in_subagent_file
         self.dead = tree.dead()
         live = {node.offset: node for node in tree.live()}
         for index, entry in enumerate(entries):
-            self._place(index, entry, live.get(index))
-        self._left = self._open(entries)
-        self._sum_up()
+            self._place(index, entry, live.get(index), tree.boundary)
+        self.open_turn, self.quiet = self._open(entries, in_subagent_file=tree.in_subagent_file)
+        if self._waiting and not self.open_turn:
+            self.open_turn = "a prompt waits in the queue"
+        if self._named or self._cleared[1]:
+            self.replaced = frozenset({*self._named, *islice(self._results, self._cleared[1])})
 
     def _note(self, facts: ChainFacts) -> None:
         """Note what an entry says whether or not it is live."""
@@ -479,7 +470,7 @@ class ClaudeChain(Chain):
             call = self._answers[node.parent]
             self.beside[node.uuid] = self._answers[node.uuid] = call
 
-    def _place(self, index: int, entry: Record, node: TreeLine | None) -> None:
+    def _place(self, index: int, entry: Record, node: TreeLine | None, boundary: int) -> None:
         """Count the next entry. `node` is None if it is not live.
 
         An API message counts once, at its newest line. A call has the position of its result.
@@ -500,7 +491,7 @@ class ClaudeChain(Chain):
             self._note_stripped(index, entry.own)
             for call in node.results:
                 self._answered.update(dict.fromkeys(self._unanswered.pop(call, ()), index))
-            if index > self._line.boundary:
+            if index > boundary:
                 self._results += node.results
             if node.is_message and not node.results:
                 self.last_user = index
@@ -536,158 +527,21 @@ class ClaudeChain(Chain):
         after = self.counts[-1] - self.counts[at]
         return after if counted else max(after - 1, 0)
 
-    def _open(self, entries: Sequence[Record]) -> tuple[str | None, float]:
+    @staticmethod
+    def _open(entries: Sequence[Record], *, in_subagent_file: bool) -> tuple[str | None, float]:
         for entry in reversed(entries):
-            left = self._left_by(entry)
-            if left is not None:
-                return left
+            facts = entry.own
+            if facts is None:
+                if not entry.terminated:
+                    return STILL_WRITTEN, 0.0
+            elif facts.node is not None and facts.is_subagent == in_subagent_file:
+                left, quiet = facts.left
+                if left is not None:
+                    return left or None, quiet
         return None, 0.0
 
-    def _left_by(self, entry: Record) -> tuple[str | None, float] | None:
-        facts = entry.own
-        if facts is None:
-            return None if entry.terminated else (STILL_WRITTEN, 0.0)
-        if facts.node is None or facts.is_subagent != self._in_subagent_file:
-            return None
-        left, quiet = facts.left
-        return None if left is None else (left or None, quiet)
-
-    def _sum_up(self) -> None:
-        self.open_turn, self.quiet = self._left
-        if self._waiting and not self.open_turn:
-            self.open_turn = "a prompt waits in the queue"
-        if self._named or self._cleared[1]:
-            self.replaced = frozenset({*self._named, *islice(self._results, self._cleared[1])})
-        else:
-            self.replaced = frozenset()
-
-    def extended(self, entries: Sequence[Record]) -> bool:
-        for index in range(len(self.counts), len(entries)):
-            entry, leaf = entries[index], self._leaf
-            facts, node = entry.own, None
-            if facts is not None:
-                self._note(facts)
-                if self._leaf != leaf and not self._line.leads_to(self._leaf, entries, self.dead):
-                    return False
-                node = facts.node
-            if node is not None and node.is_subagent != self._in_subagent_file:
-                if self._in_subagent_file or node.kind == BOUNDARY:
-                    return False
-                if node.kind != "progress":
-                    self.dead[index] = OFF_BRANCH
-                node = None
-            if node is not None and not self._line.continues(index, node, entries, self.dead):
-                return False
-            self._place(index, entry, node)
-            self._left = self._left_by(entry) or self._left
-        self._sum_up()
-        return True
-
-
-_LONGEST_WAY = 200  # lines between a new line and the newest line's ancestors
-
-
-class _NewestLine:
-    """The newest line of a chain and its ancestors, to which later lines are added.
-
-    A line is added if no other line is then dead or live that was not before. Usually it continues
-    the newest line. If an API message calls several tools, it may begin at another line of that
-    message: the lines that it passes by stay live beside those that remain.
-    """
-
-    def __init__(self, tree: Tree, metadata: Entry) -> None:
-        nodes = tree.nodes
-        self.boundary = tree.boundary
-        self._fixed = not nodes or tree.is_circular
-        self._places = {node.uuid: node.offset for node in nodes}
-        self._path = [nodes[at].offset for at in reversed(tree.newest)]
-        self._on_path = set(self._path)
-        self._has_other_leaf = bool(tree.other)
-        self._spoken = Counter(
-            node.message for node in map(nodes.__getitem__, tree.newest) if node.message
-        )
-        self._messages = {node.message for node in nodes}
-        # A line with one of these ids would change what is known of earlier lines.
-        self._missing = {node.parent for node in nodes if node.parent not in self._places}
-        segment = dict_or_empty(metadata.get("preservedSegment"))
-        self._missing.add(str_or_none(segment.get("tailUuid")))
-        # What stands for a missing parent is chosen among the lines before, by time and order.
-        mended = [nodes[at] for at in tree.mended]
-        self._after = max((node.offset for node in mended), default=-1)
-        times = (node.time for node in mended if node.time is not None)
-        self._later = max(times, default=-math.inf)
-
-    def leads_to(self, leaf: str | None, entries: Sequence[Record], dead: Container[int]) -> bool:
-        """Check that a leaf adds no lines to the chain."""
-        at = self._places.get(leaf or "")
-        if self._has_other_leaf or self._fixed:
-            return False
-        return at is None or self._way(at, entries, dead) is not None
-
-    def continues(
-        self, index: int, node: TreeLine, entries: Sequence[Record], dead: Container[int]
-    ) -> bool:
-        known = node.uuid in self._places or node.uuid in self._missing
-        repeated = node.message in self._messages and not self._spoken[node.message or ""]
-        at = self._places.get(node.parent or "")
-        if (
-            self._fixed or known or at is None or node.kind == BOUNDARY
-            or (node.message and repeated) or not self._changes_nothing(index, node)
-        ):  # fmt: skip
-            return False
-        way = self._way(at, entries, dead)
-        if way is None:
-            return False
-        passed = self._turn_off(way[0], entries)
-        for step in (*reversed(way[1:]), index):
-            self._path.append(step)
-            self._on_path.add(step)
-            self._spoken[entries[step].own.node.message] += 1
-        self._places[node.uuid] = index
-        self._messages.add(node.message)
-        return all(self._stays(at, entries) for at in passed)
-
-    def _way(self, at: int, entries: Sequence[Record], dead: Container[int]) -> list[int] | None:
-        """Return an ancestor of the newest line, and the lines from this line up to it.
-
-        None: there is none, or a line between them would make others live.
-        """
-        way: list[int] = []
-        while at not in self._on_path:
-            node = entries[at].own.node
-            above = self._places.get(node.parent or "")
-            if (
-                above is None or at in dead or len(way) == _LONGEST_WAY or node.kind == BOUNDARY
-                or (node.message and not self._spoken[node.message])
-                or not self._changes_nothing(at, node)
-            ):  # fmt: skip
-                return None
-            way.append(at)
-            at = above
-        return [at, *way]
-
-    def _turn_off(self, at: int, entries: Sequence[Record]) -> list[int]:
-        passed: list[int] = []
-        while self._path[-1] != at:
-            passed.append(self._path.pop())
-            self._on_path.remove(passed[-1])
-            self._spoken[entries[passed[-1]].own.node.message] -= 1
-        return passed
-
-    def _stays(self, at: int, entries: Sequence[Record]) -> bool:
-        """Check that a line that was passed by is live as part of a message that is."""
-        node = entries[at].own.node
-        if not self._changes_nothing(at, node) or at < self.boundary:
-            return False
-        if node.kind == "progress":  # dead or live, no request contains it
-            return True
-        above = self._places.get(node.parent or "", -1) if node.results else at
-        message = entries[above].own.node.message if above >= 0 else None
-        return bool(message and self._spoken[message])
-
-    def _changes_nothing(self, at: int, node: TreeLine) -> bool:
-        later = node.time is None or node.kind == "progress" or node.time > self._later
-        return at > self._after and later
+    def extended(self, entries: Sequence[Record]) -> bool:  # noqa: ARG002
+        return False
 
 
 def _tools(view: ClaudeLine) -> dict[str, str]:

@@ -9,7 +9,7 @@ scanSessionTranscriptTree; `dist/transcript-rewrite-*.js`).
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -308,23 +308,19 @@ class Asking:
     the provider joins it with the results, and needs the thinking before them.
     """
 
-    def __init__(self, at: int | None = None, *, seen_answer: bool = False) -> None:
-        self.at, self.seen_answer = at, seen_answer
-
-    @property
-    def found(self) -> bool:
-        """No earlier message can begin the turn."""
-        return self.seen_answer and self.at is not None
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self._seen_answer = False
 
     def look(self, place: int, node: BranchNode) -> None:
-        if self.found:
-            return
+        if self._seen_answer and self.at is not None:
+            return  # no earlier message can begin the turn
         if node.role == "user":
             self.at = place if self.at is None else self.at
-        elif node.role == "toolResult" and not self.seen_answer:
-            self.at, self.seen_answer = None, True
+        elif node.role == "toolResult" and not self._seen_answer:
+            self.at, self._seen_answer = None, True
         elif node.role == "assistant" and node.replayed:
-            self.seen_answer = True
+            self._seen_answer = True
 
 
 def _is_node(entry: Entry) -> bool:
@@ -478,27 +474,27 @@ _CONTENT: KeyPath = ("message", "content")
 _DETAILS: KeyPath = ("message", "details")
 
 
-_LATER = -1  # a place behind the entries looked at
-# What a search for the last prompt may know before it looks at the entries of a chain.
-_KNOWN = ((None, False), (_LATER, False), (None, True))
-_MARKS = ("compaction", "reset", "context_edit")  # they change what is sent of earlier entries
-
-
 class OpenClawChain(Chain):
     def __init__(self, entries: Sequence[Record]) -> None:
         super().__init__()
-        branch = self._walk(entries, Branch())
-        self._repaired = branch.unproven
-        if branch.unproven:
+        if self._walk(entries, Branch()).unproven:
             self._walk(entries, Branch(void_leaves(entry.own for entry in entries)))
-        self._leaf: str | None = None  # the last entry of the tree, if the next may continue it
         self._model: Named | None = None  # of the next request
         self._is_openclaw = False
-        # The last prompt, by what is known of later entries.
-        self._asked: dict[tuple[int | None, bool], int | None] = {
-            (at, seen): at for at, seen in _KNOWN
-        }
-        self._look_at(entries, 0)
+        for index, entry in enumerate(entries):
+            if isinstance(entry.own, frozenset):
+                self.open_turn = self.open_turn if entry.terminated else STILL_WRITTEN
+                continue
+            if entry.own.left is not None:
+                self.open_turn = entry.own.left or None
+            if entry.own.model and index not in self.off:
+                self._model = entry.own.model
+                self._is_openclaw |= entry.own.model.by_openclaw
+        asking = Asking()
+        for index in range(len(entries) - 1, -1, -1):
+            if index not in self.off and (index not in self.dead or asking.at is None):
+                asking.look(index, entries[index].own)
+        self.last_user = asking.at
 
     def _walk(self, entries: Sequence[Record], branch: Branch) -> Branch:
         self.off, self.dead, reach = set(), {}, Reach()
@@ -517,23 +513,6 @@ class OpenClawChain(Chain):
         self.counts = array("q", accumulate(lives))
         return branch
 
-    def _look_at(self, entries: Sequence[Record], first: int) -> None:
-        for index in range(first, len(entries)):
-            entry = entries[index]
-            if isinstance(entry.own, frozenset):
-                self.open_turn = self.open_turn if entry.terminated else STILL_WRITTEN
-                continue
-            if entry.own.left is not None:
-                self.open_turn = entry.own.left or None
-            if entry.own.is_node:
-                self._leaf = entry.own.ident if entry.own.moves_leaf else None
-            if entry.own.model and index not in self.off:
-                self._model = entry.own.model
-                self._is_openclaw |= entry.own.model.by_openclaw
-        before = self._asked
-        self._asked = {known: self._ask(entries, first, known, before) for known in _KNOWN}
-        self.last_user = self._asked[None, False]
-
     def thinks(self, index: int, entry: Record) -> bool:  # noqa: ARG002
         # pi has left out the thinking of another model since 1.3.0; before, it was sent as text
         # (@earendil-works/pi-ai 1.6.0, `dist/api/transform-messages.js`).
@@ -542,41 +521,8 @@ class OpenClawChain(Chain):
             return True
         return self._is_openclaw and now.passes_on(then)
 
-    def _ask(
-        self, entries: Sequence[Record], first: int, known: tuple[int | None, bool],
-        before: Mapping[tuple[int | None, bool], int | None],
-    ) -> int | None:  # fmt: skip
-        at, seen = known
-        asking = Asking(at, seen_answer=seen)
-        for index in range(len(entries) - 1, first - 1, -1):
-            if index not in self.off and (index not in self.dead or asking.at is None):
-                asking.look(index, entries[index].own)
-                if asking.found:
-                    return asking.at
-        if asking.at is None:
-            return before[None, asking.seen_answer]
-        asked = before[_LATER, False]
-        return asking.at if asked == _LATER else asked
-
-    def extended(self, entries: Sequence[Record]) -> bool:
-        first = len(self.counts)
-        for index in range(first, len(entries)):
-            entry = entries[index]
-            live = not isinstance(entry.own, frozenset) and entry.own.is_node
-            if live and not self._continues(entry.own):
-                return False
-            self.count(index, entry, live=live)
-            if live:
-                self._leaf = entry.own.ident
-            elif index and not isinstance(entry.own, frozenset):
-                self.dead[index] = OFF_BRANCH
-        self._look_at(entries, first)
-        return True
-
-    def _continues(self, node: BranchNode) -> bool:
-        if self._repaired or not node.moves_leaf or node.kind in _MARKS:
-            return False
-        return not node.has_parent or (node.parent is not None and node.parent == self._leaf)
+    def extended(self, entries: Sequence[Record]) -> bool:  # noqa: ARG002
+        return False
 
 
 class OpenClaw(Format):
