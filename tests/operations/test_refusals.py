@@ -280,25 +280,62 @@ def test_pinned_picture_that_is_too_large_does_not_fit(world, clock):
     assert pictures(path) == [6_500_712]
 
 
-def test_refusal_of_codex_is_recognised(world):
-    """Codex writes an event; a session that is only read shows it, with the recorded load."""
-    error = "Codex ran out of room in the model's context window. Start a new thread or clear"
+ROOM = "Codex ran out of room in the model's context window. Start a new thread or clear"
+# What Codex 0.145.0, 0.169.0 and 0.171.0 write at the end of a turn that the provider refused.
+CODEX_REFUSALS = {
+    "code": ({"message": ROOM, "codex_error_info": "context_window_exceeded"}, TOO_LONG),
+    "status 400": ({"message": dump({"error": {
+        "message": "Your input exceeds the context window of this model.",
+        "type": "invalid_request_error", "code": "context_length_exceeded",
+    }}).decode(), "codex_error_info": "other"}, TOO_LONG),
+    "status 413": ({
+        "message": "unexpected status 413 Payload Too Large: Request exceeds the maximum size,"
+        " url: http://127.0.0.1:1/v1/responses",
+        "codex_error_info": {"http_connection_failed": {"http_status_code": 413}},
+    }, TOO_LARGE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("own_event", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("case", CODEX_REFUSALS)
+def test_refusal_of_codex_is_recognised(world, case, own_event, later):
+    """A session that is only read shows the refusal, with the load that was recorded before it.
+
+    A later prompt that fails for another reason does not hide it.
+    """
+    error, why = CODEX_REFUSALS[case]
+    event = lambda kind, **payload: {  # noqa: E731
+        "type": "event_msg", "payload": {"type": kind, **payload}
+    }  # fmt: skip
+    count = lambda whole, last: event("token_count", info={  # noqa: E731
+        "total_token_usage": whole, "last_token_usage": last, "model_context_window": 258_400,
+    })  # fmt: skip
+    ended = lambda message, error: event(  # noqa: E731
+        "task_complete", turn_id="t", last_agent_message=message, error=error
+    )
+    context = {"type": "turn_context", "payload": {"model": "gpt-5.3-codex"}}
+    none = {"input_tokens": 0, "output_tokens": 0}
+    # Codex sets the sum of all calls to the window, and the last call to what that adds.
+    filled = count({**none, "total_tokens": 258_400}, {**none, "total_tokens": 207_600})
+    refused = event("error", **error) if own_event else ended(None, error)
+    other = ended(None, {"message": "stream disconnected", "codex_error_info": "other"})
     entries = [
         {"type": "session_meta", "payload": {"id": "s", "cwd": "/w", "originator": "codex_exec"}},
-        {"type": "turn_context", "payload": {"model": "gpt-5.3-codex"}},
+        context,
+        count({"input_tokens": 50_000, "total_tokens": 50_800},
+              {"input_tokens": 26_000, "total_tokens": 26_400}),
+        ended("done", None),
         {"type": "response_item", "payload": {"type": "message", "role": "user", "content": [
             {"type": "input_text", "text": "x" * 3000}]}},
-        {"type": "event_msg", "payload": {"type": "token_count", "info": {
-            "last_token_usage": {"input_tokens": 256_000, "total_tokens": 256_400},
-            "model_context_window": 258_400}}},
-        {"type": "event_msg", "payload": {"type": "error", "message": error}},
+        filled, refused, *([context, filled, other] if later else ()),
     ]  # fmt: skip
     world.put("s.jsonl", b"".join(map(dump, entries)))
     full = fullness(world)
 
-    assert refusal(error) == Refusal(TOO_LONG)
-    assert (full.refusal, full.load) == (TOO_LONG, 256_400 + 990)  # with the prompt
-    assert full.window == full.load
+    assert (full.refusal, full.load) == (why, 26_400 + 990)  # with the prompt
+    assert full.model == "gpt-5.3-codex"
+    assert full.window == (full.load if why == TOO_LONG else 258_400)
 
 
 @pytest.mark.parametrize("error", OTHER_ERRORS)

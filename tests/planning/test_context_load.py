@@ -245,8 +245,9 @@ def test_measure_codex_uses_its_token_counts():
     """A call of Codex is its token count, which follows the reply; a repeated count is none."""
     item = lambda **payload: {"type": "response_item", "payload": payload}  # noqa: E731
     count = lambda total, last: {"type": "event_msg", "payload": {  # noqa: E731
-        "type": "token_count", "info": {"total_token_usage": {"total_tokens": total},
-                                        "last_token_usage": {"input_tokens": last}}}}  # fmt: skip
+        "type": "token_count", "info": {
+            "total_token_usage": {"input_tokens": total, "total_tokens": total},
+            "last_token_usage": {"input_tokens": last}}}}  # fmt: skip
     text = lambda role, size: item(  # noqa: E731
         type="message", role=role, content=[{"type": "text", "text": "x" * size}]
     )

@@ -40,6 +40,7 @@ class Stated(Struct, frozen=True):
 
     load: int | None  # tokens
     window: int | None
+    model: str  # of the calls that follow; "" if the entry names none
 
 
 class Codex:
@@ -51,7 +52,7 @@ class Codex:
                     index, role="reply" if self.is_written_by_model(entry) else None,
                     sent=self.sent(entry), call=self.call(entry),
                     compacts=self.starts_context(entry),
-                    own=Stated(self.load(entry), self.window(entry)),
+                    own=Stated(self.load(entry), self.window(entry), self.model(entry)),
                 )  # fmt: skip
 
     def sent(self, entry: Entry) -> Sent:
@@ -66,22 +67,23 @@ class Codex:
     def call(self, entry: Entry) -> ModelCall | None:
         time = parse_time(entry.get("timestamp"))
         payload = dict_or_empty(entry.get("payload"))
-        if entry.get("type") == "turn_context":
-            return weight.recorded(time, {}, payload.get("model"))
-        if entry.get("type") == "event_msg" and payload.get("type") == "error":
-            return weight.unanswered(time, str_or_empty(payload.get("message")), None)
-        info = payload.get("info")
-        if payload.get("type") != "token_count" or not isinstance(info, dict):
+        # A turn ends with the error that stopped it. Older releases also write an event of its own
+        # with `persist_extended_history`.
+        ended = payload.get("type") == "task_complete"
+        error = payload.get("error") if ended else payload
+        if isinstance(error, dict) and (ended or payload.get("type") == "error"):
+            return weight.unanswered(time, str_or_empty(error.get("message")), None)
+        if not (info := _counted(payload)):
             return None
         usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
         return weight.recorded(time, usage, None, json.dumps(ident))
 
     def load(self, entry: Entry) -> int | None:
         """Return the tokens of the context, as Codex counts them after each call and compaction."""
-        info = dict_or_empty(dict_or_empty(entry.get("payload")).get("info"))
+        info = _counted(dict_or_empty(entry.get("payload")))
         usage = dict_or_empty(info.get("last_token_usage"))
         total = weight.counts(usage, "total_tokens")
-        return total or weight.counts(usage, "input_tokens", "output_tokens") or None
+        return total or weight.counts(usage, *_BOTH) or None
 
     def is_written_by_model(self, entry: Entry) -> bool:
         item = dict_or_empty(entry.get("payload"))
@@ -96,6 +98,23 @@ class Codex:
         payload = dict_or_empty(entry.get("payload"))
         stated = payload | dict_or_empty(payload.get("info"))
         return weight.counts(stated, "model_context_window") or None
+
+    def model(self, entry: Entry) -> str:
+        payload = dict_or_empty(entry.get("payload"))
+        return str_or_empty(payload.get("model")) if entry.get("type") == "turn_context" else ""
+
+
+_BOTH = ("input_tokens", "output_tokens")
+
+
+def _counted(payload: Entry) -> Entry:
+    """Return the counts of an event; {} if it has none, or those that Codex fills up.
+
+    After a refusal, Codex sets the sum of all calls to the window, without its parts.
+    """
+    info = dict_or_empty(payload.get("info")) if payload.get("type") == "token_count" else {}
+    whole = dict_or_empty(info.get("total_token_usage"))
+    return {} if whole and not weight.counts(whole, *_BOTH) else info
 
 
 def _codex_item(item: Entry) -> Sent:

@@ -239,6 +239,7 @@ def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
         else:
             measured.added += entry.sent
         measured.look(entry, entry.sent)
+        measured.model = entry.own.model or measured.model
         measured.window = entry.own.window or measured.window
         measured.recorded = entry.own.load or measured.recorded
     return measured
