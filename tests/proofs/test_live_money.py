@@ -1,15 +1,14 @@
 """Live: the tokens that real agents pay for twenty turns, with and without brainsurgeon."""
 
 import json
-import time
 from contextlib import closing
 
 import pytest
 
 from brainsurgeon import config
+from brainsurgeon.model.catalog import LIFE
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.scan import scan
-from brainsurgeon.planning import cache
 from brainsurgeon.store import open_store, open_to_read
 from building.claw import plain_connection
 from proofs.agent_packages import OPENCLAW_LATEST
@@ -18,12 +17,10 @@ from proofs.live.caching import Caching
 from proofs.live.claw_messages import OnMessages
 from proofs.live.databases import events
 from proofs.live.program import lines_of
+from proofs.live.slow_clock import SlowClock
 
 pytestmark = pytest.mark.long(proves=("planning", "formats", "rewrite", "operations"))
 
-# The times of the provider and of the defaults, five minutes and 30 seconds, shortened; and a life
-# that no turn outlasts, however busy the machine is.
-LIFE, QUIET, FOR_EVER = 60.0, 3, 3600.0
 TURNS, BURST = 20, 5
 # Turns that fill a small window several times.
 LARGE_TURNS = 8
@@ -37,14 +34,10 @@ def printing(tool, tag, lines):
 class Talk:
     """One agent with one session on a model with a prompt cache."""
 
-    def __init__(self, base, start, kind, model, life):
-        base.mkdir()
-        self.model, self.tool, self.life = model, TOOLS[kind], life
-        self.agent, roots = kind(base, start, model, "claude-sonnet-4-5")
-        self.settings = config.Settings.model_validate({
-            "roots": [{"path": str(roots)}], "state_dir": str(base / "state"),
-            "quiet": QUIET,
-        })  # fmt: skip
+    def __init__(self, base, start, kind, model, clock):
+        self.model, self.tool, self.clock = model, TOOLS[kind], clock
+        self.agent, self.roots = kind(base, start, model, "claude-sonnet-4-5", clock.environment)
+        self.settings = settings(base, self.roots)
 
     def run(self, turns, scans):
         """Do the turns in bursts with pauses, with scans at the times of a daemon."""
@@ -55,26 +48,33 @@ class Talk:
                     for part, lines in enumerate((100, 300, 20))
                 ]
                 self.agent.turn(*rounds)
-                self._rest(QUIET + 0.3, store, scans)
+                self.clock.date(self.roots)
+                self._rest(self.settings.quiet, store, scans)
                 if number % BURST == BURST - 1 and number < turns - 1:
-                    self._rest(self.life, store, scans)
+                    self._rest(LIFE, store, scans)
         assert self.model.refused == []
 
     def _rest(self, seconds, store, scans):
-        time.sleep(seconds)
+        self.clock.jump(seconds)
         if scans:
-            report = scan(self.settings, store)
+            report = scan(self.settings, store, clock=self.clock)
             assert report.files_failed == 0
+
+
+def settings(base, roots):
+    return config.Settings.model_validate({
+        "roots": [{"path": str(roots)}], "state_dir": str(base / "state"),
+    })  # fmt: skip
 
 
 def paid(base, start, kind, turns, *, scans):
     """Return the cache after a run of turns, and what `estimate` prints for it."""
-    life = LIFE if turns > BURST else FOR_EVER
-    with pytest.MonkeyPatch.context() as patched, Caching(life) as model:
-        patched.setattr(cache, "LIFE", life)
-        talk = Talk(base, start, kind, model, life)
+    base.mkdir()
+    clock = SlowClock(base)
+    with Caching(clock) as model:
+        talk = Talk(base, start, kind, model, clock)
         talk.run(turns, scans)
-        estimated = estimate(talk.settings, open_to_read(talk.settings.state_dir), (), time.time())
+        estimated = estimate(talk.settings, open_to_read(talk.settings.state_dir), (), clock())
     return model.cache, estimated
 
 
@@ -132,19 +132,18 @@ class Narrow(OnMessages):
 def compactions(base, start, *, scans):
     """Return how often the agent compacted its session in some turns with large results."""
     base.mkdir()
-    with Lenient(FOR_EVER) as model:
+    clock = SlowClock(base)
+    with Lenient(clock) as model:
         agent = Narrow(base, start, model, OPENCLAW_LATEST)
+        agent.environment |= clock.environment
         agent.open()
-        settings = config.Settings.model_validate({
-            "roots": [{"path": str(agent.state / "agents")}], "state_dir": str(base / "state"),
-            "quiet": QUIET,
-        })  # fmt: skip
-        with open_store(settings.state_dir) as store:
+        used = settings(base, agent.state / "agents")
+        with open_store(used.state_dir) as store:
             for number in range(LARGE_TURNS):
                 agent.turn(*([printing("exec", f"{number} {part}", 600)] for part in range(6)))
-                time.sleep(2 * QUIET)
+                clock.jump(2 * used.quiet)
                 if scans:
-                    assert scan(settings, store).files_failed == 0
+                    assert scan(used, store, clock=clock).files_failed == 0
     with closing(
         plain_connection(agent.state / "agents/main/agent/openclaw-agent.sqlite")
     ) as database:

@@ -1,18 +1,18 @@
-"""A scripted model with the provider's prompt cache, on a real clock."""
+"""A scripted model with the provider's prompt cache."""
 
 import json
-import time
 
+from brainsurgeon.model.catalog import LIFE
 from building.prompt_cache import PromptCache
 from proofs.live.messages import Messages
 
 
 class Caching(Messages):
-    """Caches each prefix that a request marks with `cache_control`, for `life` seconds."""
+    """Caches each prefix that a request marks with `cache_control`, for as long as Anthropic."""
 
-    def __init__(self, life):
+    def __init__(self, clock):
         super().__init__()
-        self.cache = PromptCache(time.monotonic, life)
+        self.cache = PromptCache(clock, LIFE)
 
     def usage(self, request, size):
         del size
