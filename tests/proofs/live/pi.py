@@ -30,9 +30,12 @@ export default function (pi) {
 
 
 class Pi:
-    """One pi with one session; a process does one turn or a whole conversation."""
+    """One pi with one session; a process does one turn or a whole conversation.
 
-    def __init__(self, base, model, name="claude-fable-5-1"):
+    `more` is what the user has configured about the model.
+    """
+
+    def __init__(self, base, model, name="claude-fable-5-1", api="anthropic-messages", **more):
         self.base, self.model, self.name = base, model, name
         self.home = base / "pi-home"
         self.place = self.home / ".pi" / "agent"
@@ -43,18 +46,19 @@ class Pi:
             str(package(PI_LATEST) / "@earendil-works/pi-coding-agent/dist/bundle/cli.js"),
         ]
         self.turns = 0
-        self._configure()
+        self._configure(api, more)
 
-    def _configure(self):
+    def _configure(self, api, more):
         agent = self.place
         (agent / "extensions").mkdir(parents=True)
         self.workspace.mkdir()
         (agent / "extensions" / "test.js").write_text(EXTENSION)
         model = {"id": self.name, "name": self.name, "reasoning": True, "input": ["text", "image"],
                  "contextWindow": 2_000_000, "maxTokens": 8192,
-                 "cost": {"input": 1, "output": 1, "cacheRead": 1, "cacheWrite": 1}}  # fmt: skip
+                 "cost": {"input": 1, "output": 1, "cacheRead": 1, "cacheWrite": 1},
+                 **more}  # fmt: skip
         provider = {"baseUrl": f"http://127.0.0.1:{self.model.port}", "apiKey": "none",
-                    "api": "anthropic-messages", "models": [model]}  # fmt: skip
+                    "api": api, "models": [model]}  # fmt: skip
         (agent / "models.json").write_text(json.dumps({"providers": {"loopback": provider}}))
         compaction = {"enabled": False, "keepRecentTokens": 1000, "reserveTokens": 16384}
         (agent / "settings.json").write_text(
