@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from brainsurgeon.config import Settings
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.entries import placeholder_named
@@ -59,3 +61,24 @@ def test_savings_table_is_up_to_date():
 
     assert len(written) == 7
     assert "\n".join(rows) in PAGE, "\n".join(rows)
+
+
+@pytest.mark.parametrize(("column", "profile"), [(2, None), (3, "lean")])
+def test_file_sizes_in_the_comparison_are_up_to_date(column, profile):
+    """The comparison with another program has each session's size before and after a scan."""
+    rows = [line.split(" | ") for line in PAGE.splitlines() if line.count(" / ") == 4]
+    compared = [row for row in rows if row[0].startswith("| `")]
+    sizes = {}
+    for cells in compared:
+        first, _, second = cells[0].strip("| `").partition("-")
+        [path] = [path for path in SESSIONS if path.match(f"{first}-{second}*.jsonl")]
+        rules = Settings(state_dir="/nowhere").under(profile).decision_rules()
+        data = path.read_bytes()
+        after = len(data) - plan(snapshot(FORM, data, now=time.time()), rules).gain
+        sizes[cells[0]] = f"{len(data):,}", f"{after:,}"
+
+    assert len(sizes) == 7
+    assert sizes == {
+        cells[0]: tuple(cells[index].partition(" / ")[0] for index in (1, column))
+        for cells in compared
+    }
