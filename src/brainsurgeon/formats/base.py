@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
-from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 import orjson
@@ -185,23 +184,12 @@ def call_records(calls: Iterable[ToolCall]) -> tuple[CallFacts, ...]:
 
 
 def _call(call: ToolCall) -> CallFacts:
-    literal = _written(call.arguments).encode()
+    literal = json.dumps(call.arguments).encode()
     return CallFacts(
         call.call_id, call.tool, _digest_of([call.tool, call.arguments]),
         hashlib.blake2b(literal, digest_size=8).hexdigest(), digests(call.files),
         _writes(call.tool), len(dict_or_empty(call.arguments)) == 1,
     )  # fmt: skip
-
-
-def _written(arguments: Any) -> str:
-    """Return what `json.dumps` does, in less time."""
-    if not isinstance(arguments, dict):
-        return json.dumps(arguments)
-    pairs = [
-        f"{_quoted(key)}: {_quoted(item) if isinstance(item, str) else json.dumps(item)}"
-        for key, item in arguments.items()
-    ]
-    return f"{{{', '.join(pairs)}}}"
 
 
 def _digest_of(value: Any) -> bytes:
@@ -308,23 +296,13 @@ def leaf(
     )
 
 
-_PICTURES = ("image", "document")
-
-
 def content_parts(
     content: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
 ) -> Iterator[Part]:
     if isinstance(content, str):
         yield from leaves(content, path, kind, tool, call)
     for index, block in blocks_in(content):
-        declared = block.get("type")
-        if declared == "text":  # usual
-            text = block.get("text")
-            if text and isinstance(text, str):
-                at = below(below(path, index), "text")
-                yield Part(at, kind, len(text), tool, call=call)
-        elif declared in _PICTURES:
-            yield from block_parts(block, below(path, index), kind, tool, call)
+        yield from block_parts(block, below(path, index), kind, tool, call)
 
 
 def block_parts(
@@ -334,7 +312,7 @@ def block_parts(
     if block.get("type") == "text":
         if text := str_or_none(block.get("text")):
             yield Part(below(path, "text"), kind, len(text), tool, call=call)
-    elif block.get("type") in _PICTURES:
+    elif block.get("type") in ("image", "document"):
         data = block.get("data")
         if not isinstance(data, str):
             data = dict_or_empty(block.get("source")).get("data")

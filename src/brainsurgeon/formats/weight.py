@@ -6,7 +6,6 @@ Sources: the sessions under `tests/samples`, @earendil-works/pi-coding-agent 1.5
 
 import json
 import math
-from json.encoder import encode_basestring
 from typing import Any
 
 from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
@@ -71,22 +70,9 @@ def recorded(
     )  # fmt: skip
 
 
-def _json(value: Any) -> int:
-    """Return the number of characters of a value as JSON, as `json.dumps` writes it."""
-    if isinstance(value, str):
-        return len(encode_basestring(value))
-    if isinstance(value, dict):
-        inner = [_json(key) + _json(item) for key, item in value.items()]
-        return sum(inner) + 4 * len(inner) or len("{}")
-    if isinstance(value, list):
-        inner = [_json(item) for item in value]
-        return sum(inner) + 2 * len(inner) or len("[]")
-    return len(json.dumps(value))
-
-
 def _given(value: Any) -> int:
     try:
-        return 0 if value is None else _json(value)
+        return 0 if value is None else len(json.dumps(value, ensure_ascii=False))
     except (ValueError, RecursionError):
         return 0
 
