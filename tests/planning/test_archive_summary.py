@@ -17,9 +17,11 @@ def entry_of(step):
     )  # fmt: skip
 
 
-def add(calls, step):
-    calls.add(entry_of(step))
-    calls.read(step)
+def calls_of(*steps):
+    calls = Calls(map(entry_of, steps))
+    for step in steps:
+        calls.read(step)
+    return calls
 
 
 def summary_of(closing, note=None):
@@ -29,14 +31,16 @@ def summary_of(closing, note=None):
 def test_summary_has_five_keys_in_order():
     """A summary is one JSON object with five keys, always in the same order."""
     closing = "Done. Shall I push? It works.\nWhat about Windows?"
-    calls, tools = Calls(), (("read", "/c"), ("write", "/b"), ("exec", None), ("read", "/a"))
-    add(calls, TurnStep("reply", calls=tuple(
+    tools = (("read", "/c"), ("write", "/b"), ("exec", None), ("read", "/a"))
+    called = TurnStep("reply", calls=tuple(
         ToolCall(f"{number}", tool, arguments={"path": path})
         for number, (tool, path) in enumerate(tools)
-    )))  # fmt: skip
-    for finding in ("exit 1", "no such file"):
-        add(calls, TurnStep("result", results=(ToolResult("2", failed=True, finding=finding),)))
-    summary = json.loads(calls.summary(closing, None).text)
+    ))  # fmt: skip
+    failed = [
+        TurnStep("result", results=(ToolResult("2", failed=True, finding=finding),))
+        for finding in ("exit 1", "no such file")
+    ]
+    summary = json.loads(calls_of(called, *failed).summary(closing, None).text)
 
     assert list(summary) == [
         "outcome", "key_findings", "files_touched", "tools_used", "open_questions",
@@ -108,14 +112,17 @@ def test_archive_of_archives_lists_their_outcomes():
 
 def test_calls_of_a_turn_take_little_memory():
     """Each call with its result takes less than 200 bytes, and no texts are kept."""
-    count = 10_000
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    calls = Calls()
+    count, steps = 10_000, []
     for number in range(count):
         called = (ToolCall(f"c{number}", "exec", arguments={"path": "/w/a"}),)
-        add(calls, TurnStep("reply", f"e{number}", text="x" * 5000, calls=called))
-        add(calls, TurnStep("result", f"r{number}", results=(ToolResult(f"c{number}"),)))
+        steps.append(TurnStep("reply", f"e{number}", text="x" * 5000, calls=called))
+        steps.append(TurnStep("result", f"r{number}", results=(ToolResult(f"c{number}"),)))
+    entries = [*map(entry_of, steps)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    calls = Calls(entries)
+    for step in steps:
+        calls.read(step)
     memory = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
 
@@ -125,11 +132,13 @@ def test_calls_of_a_turn_take_little_memory():
 
 def test_failed_call_is_counted_if_its_result_comes_first():
     """A failed call is listed under its tool, whichever of call and result is read first."""
-    calls, last = Calls(), TurnStep("reply", text="so", text_path=("content",), closes=True)
-    add(calls, TurnStep("result", results=(ToolResult("b", failed=True, finding="no"),)))
-    add(calls, TurnStep("reply", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))))
-    add(calls, TurnStep("result", results=(ToolResult("a"),)))
-    add(calls, last)
+    last = TurnStep("reply", text="so", text_path=("content",), closes=True)
+    calls = calls_of(
+        TurnStep("result", results=(ToolResult("b", failed=True, finding="no"),)),
+        TurnStep("reply", calls=(ToolCall("a", "read"), ToolCall("b", "exec"))),
+        TurnStep("result", results=(ToolResult("a"),)),
+        last,
+    )
     summary = calls.summary(last.text, None)
 
     assert calls.why_open(entry_of(last)) is None
@@ -139,16 +148,15 @@ def test_failed_call_is_counted_if_its_result_comes_first():
 
 def test_summary_lists_are_capped():
     """Five newest findings of 160 characters, and twenty files, written ones first."""
-    calls = Calls()
-    for number in range(7):
-        failed = ToolResult(f"c{number}", failed=True, finding=f"{number}" * 200)
-        add(calls, TurnStep("result", results=(failed,)))
+    failed = tuple(
+        ToolResult(f"c{number}", failed=True, finding=f"{number}" * 200) for number in range(7)
+    )
     files = [f"/{number}" for number in range(25)]
     called = tuple(
         ToolCall(name, tool, arguments={"path": name})
         for tool, names in (("read", files), ("apply_patch", ["/24", "/c"])) for name in names
     )  # fmt: skip
-    add(calls, TurnStep("reply", calls=called))
+    calls = calls_of(TurnStep("result", results=failed), TurnStep("reply", calls=called))
 
     summary = json.loads(calls.summary("", None).text)
     assert summary["key_findings"] == [f"{number}" * 160 for number in range(2, 7)]

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import compress
 from operator import add, sub
-from sys import intern
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -38,7 +36,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import counted
-from brainsurgeon.model.transcript import Entry
+from brainsurgeon.model.transcript import CallFacts, Entry, Result
 from brainsurgeon.model.turns import (
     LINK,
     MARK,
@@ -149,31 +147,25 @@ class TurnEntry(NamedTuple):
         return self.entry.ident
 
 
-class Calls(Struct):
-    """The tool calls of a turn, without their contents: a turn may have thousands of calls."""
+class Calls:
+    """The tool calls of a turn. `read` adds what only their contents say."""
 
-    answered: int = 0
-    # A sum of hashes: 0 if each call with an id has exactly one result, in any order.
-    balance: int = 0
-    behind: bool = False  # results or other messages follow the last reply
-    tools: Counter[str] = field(default_factory=Counter)
-    findings: list[str] = field(default_factory=list)
-    files: dict[str, bool] = field(default_factory=dict)  # whether each file was written
-    called: dict[int, str] = field(default_factory=dict)  # tools by hashes of call ids
-    failed: set[int] = field(default_factory=set)  # hashes of call ids
-
-    def add(self, entry: Entry) -> None:
-        self.behind = entry.role in ("result", "aside") or (self.behind and entry.role != "reply")
-        for call in entry.calls:
-            self.tools[call.tool] += 1
-            if call.call_id:
-                self.called[hash(call.call_id)] = intern(call.tool)
-                self.balance += hash(call.call_id)
-        for result in entry.results:
-            self.answered += 1
-            if result.call_id:
-                self.balance -= hash(result.call_id)
-                self.failed |= {hash(result.call_id)} if result.failed else set()
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        calls, results = list[CallFacts](), list[Result]()
+        self._behind = False  # results or other messages follow the last reply
+        for entry in entries:
+            calls += entry.calls
+            results += entry.results
+            behind = self._behind and entry.role != "reply"
+            self._behind = behind or entry.role in ("result", "aside")
+        self.tools = Counter(call.tool for call in calls)
+        self._called = {call.call_id: call.tool for call in calls if call.call_id}
+        self._failed = {result.call_id for result in results if result.failed}
+        made = Counter(call.call_id for call in calls if call.call_id)
+        answered = Counter(result.call_id for result in results if result.call_id)
+        self._answered = len(calls) == len(results) and made == answered
+        self.findings: list[str] = []
+        self.files: dict[str, bool] = {}  # whether each file was written
 
     def read(self, step: TurnStep) -> None:
         for call in step.calls:
@@ -187,15 +179,15 @@ class Calls(Struct):
     def why_open(self, reply: Entry) -> str | None:
         if not reply.closes or reply.text_path is None:
             return "its last reply does not close it"
-        if self.behind:
+        if self._behind:
             return "its last reply is followed by another entry"
-        if self.tools.total() != self.answered or self.balance:
+        if not self._answered:
             return "a call has no result, or more than one"
         return None
 
     def summary(self, answer: str, note: str | None, digest: bytes = b"") -> Summary:
         files = sorted(self.files, key=lambda file: not self.files[file])
-        failed = Counter(self.called[known] for known in self.failed & self.called.keys())
+        failed = Counter(tool for call, tool in self._called.items() if call in self._failed)
         outcome = shortened(as_bytes(note or _said(outcome_in(answer))), _QUOTED).decode()
         text = json.dumps({
             "outcome": outcome,
@@ -392,15 +384,13 @@ class _Archiver:
         self._matcher = Matcher(self._transcript, session.records, session.parsed)
         self._restores = session.records.requested("restore")
         self._judge = Judge(session, rules)
-        # The hashes of the ids on the active branch. An entry's number is its index here.
-        self._ids = array("q")
+        self._ids: list[str | None] = []  # on the active branch, by number of the entry
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Entries (offset, id) that refer to an id, by its hash. An entry's link to the one before
-        # is left out if both are in one turn, or both are off the active branch.
-        self._referrers: dict[int, list[tuple[int, str]]] = defaultdict(list)
-        self._unsure: frozenset[int] = frozenset()  # hashes of ids that are missing or occur twice
+        # Entries (offset, id) that refer to an id. An entry's link to the one before is left out if
+        # both are in one turn, or both are off the active branch.
+        self._referrers: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
+        self._unsure: frozenset[str | None] = frozenset()  # ids that are missing or occur twice
         self._turns: list[Turn] = []
-        self._calls = Calls()  # of the last turn
         self._total = Weight()  # of all entries so far, without those off the branch
         self._gather()
         self._check_turns()
@@ -430,10 +420,10 @@ class _Archiver:
                 self._turns.append(Turn(number, turn_entry, dead=dead))
             if self._turns:
                 self._add(self._turns[-1], turn_entry, dead)
-            self._ids.append(hash(entry.ident))
+            self._ids.append(entry.ident)
             last = entry.ident
         self._end_turn()
-        self._unsure = frozenset(map(hash, repeated(ids))) | {hash(None)}
+        self._unsure = repeated(ids) | {None}
         known = {entry.ident for entry in ids}
         for turn in self._turns:  # a copy of another entry's placeholder is no placeholder of ours
             moved = (self._matcher.moved.get(value.id) for value in turn.taken)
@@ -444,7 +434,7 @@ class _Archiver:
         continues = before is not None and entry.parent == before
         for name in entry.names if continues else (entry.parent, *entry.names):
             if self._linked and name is not None:
-                self._referrers[hash(name)].append((offset, entry.ident or "an entry"))
+                self._referrers[name].append((offset, entry.ident or "an entry"))
 
     def _note_flaws(self, here: TurnEntry, last: str | None) -> None:
         if self._linked and here.entry.parent != last:
@@ -465,7 +455,7 @@ class _Archiver:
                     turn.barred = "format: its last answer cannot be replaced"
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
-        if {hash(prompt.ident), hash(closing.ident)} & self._unsure:
+        if {prompt.ident, closing.ident} & self._unsure:
             return _UNSURE
         for number in range(prompt.number + 1, closing.number + 1) if self._linked else ():
             if self._ids[number] in self._unsure:
@@ -496,7 +486,6 @@ class _Archiver:
     def _add(self, turn: Turn, here: TurnEntry, dead: str | None) -> None:
         turn.size.entries += 1
         turn.entries.append(here.at)
-        self._calls.add(here.entry)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
         self._hold(turn, self._judge.state(here.at))
@@ -561,8 +550,8 @@ class _Archiver:
         """Complete the last turn."""
         if not self._turns:
             return
-        turn, calls = self._turns[-1], self._calls
-        self._calls = Calls()
+        turn = self._turns[-1]
+        calls = Calls(self._transcript.entries[index] for index in turn.entries)
         text = self._read_reply(turn, turn.closing) if turn.closing else ""
         prompt, closing = turn.prompt, turn.closing
         weight = (closing.weight if closing else self._total).less(prompt.weight)
