@@ -1,15 +1,18 @@
-"""Live: what the newest pi records of its provider: a cache kept warm, and reasoning left out."""
+"""Live: a cache that the newest pi keeps warm, and what it or its provider leaves out."""
 
 import json
 
 import pytest
 
 from brainsurgeon import config
+from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.catalog import LIFE
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store
+from building.format_reading import Reading
 from proofs.live.caching import Caching
+from proofs.live.messages import Messages
 from proofs.live.pi import Pi
 from proofs.live.program import configure, lines_of, ours, wait
 from proofs.live.responses import Reasoning
@@ -96,3 +99,37 @@ def test_reasoning_left_out_behind_an_extraction_is_shown(tmp_path):
     items = after["reasoning_dropped"]
     assert f"{items} items dropped by the provider in the last call: prefix_mismatch" in shown
     print(f"{items} items of reasoning left out behind an extraction")
+
+
+def thinking_counted(path):
+    """Return the characters of thinking that count as sent, but for that of the last answer."""
+    transcript = Reading(FORMATS["openclaw"], path.read_bytes()).transcript
+    return [
+        value.size[0]
+        for index, _ in enumerate(transcript.entries)
+        for value in transcript.values(index) if value.kind == "thinking"
+    ][:-1]  # fmt: skip
+
+
+def thinking_in(request):
+    return [
+        len(block["thinking"])
+        for message in request["messages"]
+        for block in message["content"] if block["type"] == "thinking"
+    ]  # fmt: skip
+
+
+def test_thinking_counts_if_pi_sends_it_to_the_model_of_now(tmp_path):
+    """It is left out after a change of the model, and sent again after a return."""
+    with Messages() as model:
+        pi = Pi(tmp_path, model, "claude-sonnet-4-5")
+        place = pi.place / "models.json"
+        known = json.loads(place.read_text())
+        listed = known["providers"]["loopback"]["models"]
+        listed.append({**listed[0], "id": "claude-opus-5-5"})
+        place.write_text(json.dumps(known))
+        for pi.name in ("claude-sonnet-4-5", "claude-opus-5-5", "claude-sonnet-4-5"):
+            last = pi.turn([printing(pi.name)])[-1]
+            assert list(filter(None, thinking_counted(pi.path))) == thinking_in(last)
+    assert model.refused == []
+    assert 0 in thinking_counted(pi.path)
