@@ -72,6 +72,25 @@ def test_store_restore_names_why_a_file_is_no_backup(unprivileged_world):
     assert not (unprivileged_world.state / "store.db").exists()
 
 
+def test_store_backup_names_why_a_place_is_none(unprivileged_world):
+    """Only a directory that is missing is to be made; nothing is written."""
+    call, place = program_for(unprivileged_world), unprivileged_world.base
+    assert unprivileged_world.store.exists
+    unprivileged_world.close()
+    os.mkfifo(place / "pipe")
+    shut = place / "shut"
+    shut.mkdir(0)
+    for parent, why in {
+        place / "none": "no such directory; make it, or name another file",
+        place / "pipe": "Not a directory; name another file",
+        place / "pipe/x": "Not a directory; name another file",
+        shut / "x": "Permission denied; name another file",
+    }.items():  # fmt: skip
+        result = call("store", "backup", parent / "copy.db", ordinary=True)
+
+        assert (result.returncode, error_line(result)) == (2, f"brainsurgeon: {parent}: {why}")
+
+
 def test_first_scan_without_sessions_says_where_it_looked(own_home):
     """The later ones print nothing, for cron mails what is printed."""
     first = run("scan").stdout.decode()

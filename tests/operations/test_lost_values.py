@@ -82,7 +82,8 @@ def test_no_new_store_is_begun_beside_placeholders_of_a_lost_one(world, lose):
         ("scan",), ("scan", "--dry-run"), ("scan", "--session", path), ("scan", "--retention"),
         ("run",), ("init", "--yes"), ("init", "--dry-run"), ("restore", "--all"),
         ("pin", "00000003"), ("relieve", "s"), ("archive", "s"), ("restore", "00000003"),
-        ("show", "00000003"), ("history",), ("history", "--events"), ("history", "--follow"),
+        ("show", "00000003"), ("show", "--search", "text"), ("show", "s", "--search", "text"),
+        ("history",), ("history", "--events"), ("history", "--follow"),
         ("archive", "--list"), ("scan", "--retention", "--dry-run"), ("store", "purge", "--yes"),
         ("store", "backup", world.base / "copy.db"),
     ):  # fmt: skip

@@ -8,6 +8,7 @@ from brainsurgeon.errors import BusyError, UsageError
 from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.lookup import entries
+from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
 from brainsurgeon.model.entries import KeyPath, dotted, value_at
 from brainsurgeon.model.plans import bytes_after
@@ -79,7 +80,8 @@ def search(
 ) -> Found:  # fmt: skip
     """Search one session or all. Return the first match in each value, at most MOST_HITS.
 
-    Ignores case. Raises UsageError for an empty text or an invalid expression.
+    Ignores case. Raises UsageError for an empty text or an invalid expression, and
+    StoreUnusableError if the store is missing: extracted values are searched, too.
     """
     try:
         wanted = re.compile(text if regex else re.escape(text), re.IGNORECASE)
@@ -89,6 +91,7 @@ def search(
         ) from error
     if not text:
         raise UsageError("TEXT is empty; name a text to search for")
+    check_store(settings)
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits, unread = list[Hit](), list[NotSearched]()
     for item in listed:

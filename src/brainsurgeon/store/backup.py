@@ -164,8 +164,13 @@ def check_copy(path: str) -> int:
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:
     parent = os.path.dirname(target)
-    if not os.path.isdir(parent):
-        raise UsageError(f"{parent}: no such directory; make it, or name another file")
+    try:
+        os.stat(os.path.join(parent, ""))
+    except FileNotFoundError:
+        why = f"{parent}: no such directory; make it, or name another file"
+        raise UsageError(why) from None
+    except OSError as error:
+        raise UsageError(f"{parent}: {error.strerror}; name another file") from error
     if os.path.isdir(target):
         raise UsageError(f"{target} is a directory; name a file in it")
     if os.path.exists(target) and not os.path.isfile(target):
