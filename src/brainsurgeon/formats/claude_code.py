@@ -970,12 +970,8 @@ def _first_call(view: ClaudeLine) -> str | None:
         return str_or_none(view.results[0][1].get("tool_use_id"))
     for _, block in view.blocks if view.uses else ():
         if block.get("type") in ("tool_use", "tool_result"):
-            return _call_of(block)
+            return str_or_none(block.get("id" if block["type"] == "tool_use" else "tool_use_id"))
     return None
-
-
-def _call_of(block: Entry) -> str | None:
-    return str_or_none(block.get("id" if block["type"] == "tool_use" else "tool_use_id"))
 
 
 def _thoughts(view: ClaudeLine) -> Thoughts | None:

@@ -269,11 +269,6 @@ def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
 _NAME = re.compile(rb'"([A-Za-z0-9._:-]{1,128})"')
 
 
-def _names_in(line: Line) -> frozenset[str]:
-    """Return what may be an id in a line that cannot be parsed."""
-    return frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
-
-
 class Reach:
     """Finds the entries of the branch that the next request does not contain.
 
@@ -566,7 +561,7 @@ class OpenClaw(Format):
         )  # fmt: skip
 
     def own_of_unreadable(self, line: Line) -> frozenset[str]:
-        return _names_in(line)
+        return frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
 
     def chain(self, entries: Sequence[Record]) -> Chain:
         return OpenClawChain(entries)

@@ -162,7 +162,7 @@ def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
         if not line.entry:
             raise UntouchableError("an object without fields")
         end = len(line.raw[: line.raw.rindex(b"}")].rstrip())
-        return _edit(line, (end, end), _inserted(name, token), name)
+        return _edit(line, (end, end), b",%b:%b" % (json.dumps(name).encode(), token), name)
     before = line.raw[slice(*span)]
     return [] if before == token else _edit(line, span, token, name, before)
 
@@ -174,7 +174,7 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
         return []
     start, end = span
     if record.before is None:
-        start = _start_of_inserted(line, end, after)
+        start = len(line.raw[: end - len(after)].rstrip())  # the end of the value before it
     if line.raw[start:end] != after:
         return []
     return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
@@ -182,14 +182,6 @@ def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
 
 def _value_span(line: ParsedLine, name: str) -> Span | None:
     return locate(line.raw, [(name,)]).get((name,))
-
-
-def _start_of_inserted(line: ParsedLine, end: int, after: bytes) -> int:
-    return len(line.raw[: end - len(after)].rstrip())  # the end of the value before it
-
-
-def _inserted(name: str, token: bytes) -> bytes:
-    return b"," + json.dumps(name).encode() + b":" + token
 
 
 def _edit(line: ParsedLine, span: Span, new: bytes, name: str, *undone: Any) -> list[FieldEdit]:

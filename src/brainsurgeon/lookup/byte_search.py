@@ -89,7 +89,9 @@ class ByteSearch:
         for item in items:
             self._check()
             if isinstance(item, Unreadable):
-                self._note_problem(item)
+                if not os.path.lexists(item.root):
+                    self.absent.add(item.root)
+                self.problems.setdefault(item.root, f"{item.path}: {item.why}")
             else:
                 yield self._source(item)
         for database in databases_below(self._roots):
@@ -101,11 +103,6 @@ class ByteSearch:
             else:
                 read = partial(placeholders.archived_placeholders, database, self._check)
                 yield Source(database.path, database.root, state, state.mtime_ns / 1e9, read)
-
-    def _note_problem(self, item: Unreadable) -> None:
-        if not os.path.lexists(item.root):
-            self.absent.add(item.root)
-        self.problems.setdefault(item.root, f"{item.path}: {item.why}")
 
     def _fail(self, root: str, path: str, error: OSError) -> None:
         why = f"{path}: {error.strerror or type(error).__name__}"

@@ -11,7 +11,6 @@ from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.store.database import Table, signed, unsigned
 
 _MARK = "device, inode, size, mtime_ns, ctime_ns"
-_PAGE = 1000  # rows that one query returns
 # The value is stored, and tables said that it is in no session, before `?1` (a time) or because of
 # another session than that at `?3` (a path).
 _THOUGHT_GONE = (
@@ -69,18 +68,11 @@ class Searches(Table):
 
     def others(self, visited: set[int]) -> list[tuple[int, str, list[str]]]:
         """Return id, path and names of all but the visited ones."""
-        last, found = 0, list[tuple[int, str, list[str]]]()
-        while ids := self._column(
-            "SELECT id FROM searches WHERE id > ? ORDER BY id LIMIT ?", last, _PAGE
-        ):
-            last = ids[-1]
-            for ident in ids:
-                if ident not in visited:
-                    path, names = self._execute(
-                        "SELECT path, names FROM searches WHERE id = ?", (ident,)
-                    ).fetchone()
-                    found.append((ident, os.fsdecode(path), json.loads(names)))
-        return found
+        rows = self._execute(
+            "SELECT id, path, names FROM searches WHERE id NOT IN (SELECT value FROM json_each(?))",
+            (json.dumps([*visited]),),
+        ).fetchall()
+        return [(ident, os.fsdecode(path), json.loads(names)) for ident, path, names in rows]
 
     def forget(self, ids: Iterable[int]) -> None:
         self._executemany("DELETE FROM searches WHERE id = ?", ((ident,) for ident in ids))

@@ -64,18 +64,20 @@ class Sessions(Table):
         )
         return self.by_id(record.id)
 
+    def _where(self, condition: str, *values: object) -> list[SessionRecord]:
+        rows = self._execute(f"{_SESSION} WHERE {condition}", values).fetchall()
+        return [*map(_session, rows)]
+
     def by_id(self, ident: int) -> SessionRecord:
-        return _session(self._execute(_SESSION + " WHERE id = ?", (ident,)).fetchone())
+        [record] = self._where("id = ?", ident)
+        return record
 
     def by_ids(self, idents: Iterable[int]) -> list[SessionRecord]:
         listed = json.dumps(sorted(set(idents)))
-        statement = _SESSION + " WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
-        rows = self._execute(statement, (listed,))
-        return [*map(_session, rows)]
+        return self._where("id IN (SELECT value FROM json_each(?))", listed)
 
     def at(self, path: str) -> SessionRecord | None:
-        rows = self._execute(_SESSION + " WHERE path = ?", (os.fsencode(path),))
-        return next(map(_session, rows), None)
+        return next(iter(self._where("path = ?", os.fsencode(path))), None)
 
     def ids_at(self, paths: Collection[str]) -> dict[str, int]:
         places = ", ".join("?" * len(paths))
@@ -85,8 +87,7 @@ class Sessions(Table):
 
     def of_identity(self, identity: str | None, above: int = 0) -> list[SessionRecord]:
         """Return the records with a session id, and with ids above a number, newest first."""
-        where = " WHERE identity = ? AND id > ? ORDER BY id DESC"
-        return [*map(_session, self._execute(_SESSION + where, (identity, above)))]
+        return self._where("identity = ? AND id > ? ORDER BY id DESC", identity, above)
 
     def same_identity(self, identity: str | None, among: Iterable[int]) -> frozenset[int]:
         """Return those of the records (ids) that have this session id."""
@@ -122,10 +123,10 @@ class Sessions(Table):
         return self._first(statement, name, name + b"/", name + b"0") is not None
 
     def all(self) -> Iterator[SessionRecord]:
-        last, page = 0, _SESSION + " WHERE id > ? ORDER BY id LIMIT ?"
-        while rows := self._execute(page, (last, _PAGE)).fetchall():
-            yield from map(_session, rows)
-            last = rows[-1][0]
+        last = 0
+        while page := self._where("id > ? ORDER BY id LIMIT ?", last, _PAGE):
+            yield from page
+            last = page[-1].id
 
 
 class Calibrations(Table):
