@@ -125,15 +125,6 @@ class BranchNode(Struct, frozen=True, gc=False):
     left: str | None = None  # as `left_open` returns
     model: "Named | None" = None  # which answered here, or answers from here on
 
-    @property
-    def named(self) -> set[str]:
-        """The entries that a `leaf` names."""
-        return {name for name in (self.target, self.cursor) if name and self.kind == "leaf"}
-
-    @property
-    def moves_leaf(self) -> bool:
-        return self.kind in TREE_TYPES and not self.side
-
 
 def _node(view: OpenClawLine) -> BranchNode:
     entry, kind, left = view.entry, str_or_empty(view.kind), _left_open(view)
@@ -196,39 +187,27 @@ class Branch:
     this entry as its parent. An entry without `parentId` continues from the leaf, too.
 
     A `leaf` entry that names an entry which is not before it (a repair may have dropped the line)
-    moves nothing: a branch continues with its parent. `void` are the ids of such entries. While
-    `unproven`, the walk has passed `leaf` entries that name an entry which it has not met yet.
+    moves nothing: a branch continues with its parent. `void` are the ids of such entries.
     """
 
-    def __init__(self, void: frozenset[str] = frozenset()) -> None:
+    def __init__(self, void: frozenset[str]) -> None:
         self._next: str | None = None
         self._leaf = True
         self._child_moved_leaf = False
         self._void = void
-        self._unmet: set[str] = set()
-        self.ended = False
-
-    @property
-    def unproven(self) -> bool:
-        return bool(self._unmet)
+        self._ended = False
 
     def pass_over(self, names: frozenset[str]) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
         if self._next in names:
             self._leaf, self._next = True, None
-        self._unmet -= names
 
     def contains(self, node: BranchNode) -> bool:
         """Check whether the entry is on the branch. To be called with each entry, last first."""
-        if not node.is_node:
+        if self._ended or not node.is_node:
             return False
-        self._unmet.discard(node.ident)
-        is_leaf, is_void = node.kind == "leaf", node.kind == "leaf" and node.ident in self._void
-        if is_leaf and not is_void:
-            self._unmet |= node.named
-        if self.ended:
-            return False
-        if is_void:
+        is_leaf = node.kind == "leaf"
+        if is_leaf and node.ident in self._void:
             if node.ident == self._next:
                 self._look_for(node.parent)
             return False
@@ -238,10 +217,10 @@ class Branch:
             if matches or (behind and self._next == node.cursor):
                 self._look_for(node.target)
             return False
-        moves = node.moves_leaf
+        moves = node.kind in TREE_TYPES and not node.side
         if not matches or (not moves and (self._leaf or behind)):
             self._leaf = matches
-            self.ended = self._next is None and not matches
+            self._ended = self._next is None and not matches
             return False
         self._leaf = not node.has_parent
         if not self._leaf:
@@ -250,7 +229,7 @@ class Branch:
 
     def _look_for(self, parent: str | None, *, child_moved_leaf: bool = False) -> None:
         self._next, self._leaf, self._child_moved_leaf = parent, False, child_moved_leaf
-        self.ended = parent is None and not child_moved_leaf
+        self._ended = parent is None and not child_moved_leaf
 
 
 def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
@@ -259,10 +238,9 @@ def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
     for own in owns:
         if isinstance(own, frozenset):
             met |= own
-        elif own.is_node and own.named - met:
-            void.add(own.ident)
         elif own.is_node:
-            met.add(own.ident)
+            named = {own.target, own.cursor} - {None, ""} if own.kind == "leaf" else ()
+            (met if met.issuperset(named) else void).add(own.ident)
     return frozenset(void)
 
 
@@ -294,28 +272,6 @@ class Reach:
         if self._compacted and node.ident == self._kept:
             self.over = BEFORE_COMPACTION
         return EDITED_AWAY if node.ident in self._edited else None
-
-
-class Asking:
-    """Finds the user message that began the last turn. `look` takes the entries, last first.
-
-    A user message after tool results without an answer (too long, aborted) does not begin a turn:
-    the provider joins it with the results, and needs the thinking before them.
-    """
-
-    def __init__(self) -> None:
-        self.at: int | None = None
-        self._seen_answer = False
-
-    def look(self, place: int, node: BranchNode) -> None:
-        if self._seen_answer and self.at is not None:
-            return  # no earlier message can begin the turn
-        if node.role == "user":
-            self.at = place if self.at is None else self.at
-        elif node.role == "toolResult" and not self._seen_answer:
-            self.at, self._seen_answer = None, True
-        elif node.role == "assistant" and node.replayed:
-            self._seen_answer = True
 
 
 def _is_node(entry: Entry) -> bool:
@@ -472,8 +428,10 @@ _DETAILS: KeyPath = ("message", "details")
 class OpenClawChain(Chain):
     def __init__(self, entries: Sequence[Record]) -> None:
         super().__init__()
-        if self._walk(entries, Branch()).unproven:
-            self._walk(entries, Branch(void_leaves(entry.own for entry in entries)))
+        self._walk(entries)
+        lives = (entry.is_message and index not in self.off for index, entry in enumerate(entries))
+        self.counts = array("q", accumulate(lives))
+        self.last_user = self._asked(entries)
         self._model: Named | None = None  # of the next request
         self._is_openclaw = False
         for index, entry in enumerate(entries):
@@ -485,14 +443,9 @@ class OpenClawChain(Chain):
             if entry.own.model and index not in self.off:
                 self._model = entry.own.model
                 self._is_openclaw |= entry.own.model.by_openclaw
-        asking = Asking()
-        for index in range(len(entries) - 1, -1, -1):
-            if index not in self.off and (index not in self.dead or asking.at is None):
-                asking.look(index, entries[index].own)
-        self.last_user = asking.at
 
-    def _walk(self, entries: Sequence[Record], branch: Branch) -> Branch:
-        self.off, self.dead, reach = set(), {}, Reach()
+    def _walk(self, entries: Sequence[Record]) -> None:
+        branch, reach = Branch(void_leaves(entry.own for entry in entries)), Reach()
         for index in range(len(entries) - 1, -1, -1):
             own = entries[index].own
             if isinstance(own, frozenset):
@@ -504,9 +457,27 @@ class OpenClawChain(Chain):
                     self.dead[index] = OFF_BRANCH
             elif why := reach.look(own):
                 self.dead[index] = why
-        lives = (entry.is_message and index not in self.off for index, entry in enumerate(entries))
-        self.counts = array("q", accumulate(lives))
-        return branch
+
+    def _asked(self, entries: Sequence[Record]) -> int | None:
+        """Return the index of the user message that began the last turn.
+
+        A user message after tool results without an answer (too long, aborted) does not begin one:
+        the provider joins it with the results, and needs the thinking before them.
+        """
+        at, answered = None, False
+        for index in range(len(entries) - 1, -1, -1):
+            if index in self.off or (at is not None and index in self.dead):
+                continue
+            node = entries[index].own
+            if node.role == "user" and at is None:
+                at = index
+            elif node.role == "toolResult" and not answered:
+                at, answered = None, True
+            elif node.role == "assistant" and node.replayed:
+                answered = True
+            if answered and at is not None:  # no earlier message can begin the turn
+                break
+        return at
 
     def thinks(self, index: int, entry: Record) -> bool:  # noqa: ARG002
         # pi has left out the thinking of another model since 1.3.0; before, it was sent as text
