@@ -360,7 +360,6 @@ class ChainFacts(Struct, frozen=True, gc=False):
     metadata: Entry = field(default_factory=lambda: _NONE)  # of a compaction
     cleared: int = 0
     is_meta: bool = False
-    is_subagent: bool = False
     replaced: tuple[str, ...] = ()
     # Where the thinking begins that requests contain no more: the id of an API message, "" for any,
     # and how many of its blocks stay.
@@ -392,7 +391,7 @@ def _facts(view: ClaudeLine, time: float | None) -> ChainFacts:
         node, _tools(view) or _NONE,
         dict_or_empty(entry.get("compactMetadata")) if node.kind == BOUNDARY else _NONE,
         _cleared(view.message) if node.message is not None else 0, entry.get("isMeta") is True,
-        node.is_subagent, stripped=_stripped(entry) if kind == "attachment" else None, left=left,
+        stripped=_stripped(entry) if kind == "attachment" else None, left=left,
     )  # fmt: skip
 
 
@@ -534,7 +533,7 @@ class ClaudeChain(Chain):
             if facts is None:
                 if not entry.terminated:
                     return STILL_WRITTEN, 0.0
-            elif facts.node is not None and facts.is_subagent == in_subagent_file:
+            elif facts.node is not None and facts.node.is_subagent == in_subagent_file:
                 left, quiet = facts.left
                 if left is not None:
                     return left or None, quiet

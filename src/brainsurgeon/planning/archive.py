@@ -203,7 +203,6 @@ class Calls:
 
 
 class Size(Struct):
-    entries: int = 0
     middle: int = 0  # entries after the prompt, until the last reply; 0 if a flat archive
     tokens: int = 0  # of these entries
     calls: int = 0
@@ -233,7 +232,7 @@ class Turn(Obstacles, eq=False):
     record: ArchiveRecord | None = None  # of this archive
     taken: Sequence[Extraction] = ()  # what stands where an archive would stand
     size: Size = field(default_factory=Size)
-    entries: list[int] = field(default_factory=list)  # indexes, until the turn is complete
+    entries: list[int] = field(default_factory=list)  # indexes
     summary: Summary = Summary()
 
     @property
@@ -484,7 +483,6 @@ class _Archiver:
         return Weight(self._transcript.sent(index), sum(going), int(live))
 
     def _add(self, turn: Turn, here: TurnEntry, dead: str | None) -> None:
-        turn.size.entries += 1
         turn.entries.append(here.at)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
@@ -555,7 +553,7 @@ class _Archiver:
         text = self._read_reply(turn, turn.closing) if turn.closing else ""
         prompt, closing = turn.prompt, turn.closing
         weight = (closing.weight if closing else self._total).less(prompt.weight)
-        middle = (closing.number - prompt.number if closing else turn.size.entries) - 1
+        middle = (closing.number - prompt.number if closing else len(turn.entries)) - 1
         turn.size.middle = middle if self._linked or not turn.depth else 0
         turn.size.removed = weight.sent.chars if self._linked else weight.going
         turn.size.tokens = weight.sent.tokens(self._rate)
@@ -572,7 +570,6 @@ class _Archiver:
             or (middle and worth_archiving(turn, self._archiving.rules))
         ):  # fmt: skip
             self._summarise(turn, calls, text, middle)
-        turn.entries.clear()
 
     def _summarise(self, turn: Turn, calls: Calls, text: str, middle: int) -> None:
         for index in turn.entries:
@@ -581,7 +578,7 @@ class _Archiver:
                 step = self._form.turn_step(self._session.parsed(index).entry)
                 calls.read(step or TurnStep("reply"))
         note = self._archiving.requested.get(turn.prompt_id)
-        known = repr((turn.prompt_id, turn.closing_id, turn.size.entries, text, note))
+        known = repr((turn.prompt_id, turn.closing_id, len(turn.entries), text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()
         turn.summary = calls.summary(text, note, digest)
         if turn.closing:
@@ -688,7 +685,7 @@ class _Archiver:
         prompt, closing = turn.prompt, last.closing
         if closing is None or not closing.entry.closes or closing.entry.text_path is None:
             return False
-        if last is not turn and last.prompt.number != prompt.number + turn.size.entries:
+        if last is not turn and last.prompt.number != prompt.number + len(turn.entries):
             return False
         if turn.held or last.held or self._flaw(prompt, closing):
             return False
