@@ -109,12 +109,9 @@ class _State(Struct):
         facts = store.facts.get("retention") or {}
         clock = decide.Clock(now, processes.boot_clock(), processes.boot_id())
         before = decide.Clock(**facts["clock"]) if facts.get("clock") else None
-        start = facts.get("counted", (before or clock).wall)  # an earlier version did not count
+        start = facts.get("counted", (before or clock).wall)
         interval = decide.Interval(before, start, clock)
-        roots, days = facts.get("roots") or {}, facts.get("days")
-        if days is None and before:  # an earlier version did not record the days of its runs
-            days = {root: [(int(before.wall // decide.DAY), start)] for root in roots}
-        return cls(interval, roots, days or {})
+        return cls(interval, facts.get("roots") or {}, facts.get("days") or {})
 
     def facts(self, held_back: dict[str, str]) -> dict[str, Any]:
         return {
