@@ -353,8 +353,6 @@ _NONE: Entry = {}  # a single empty object for all entries
 
 
 class ChainFacts(Struct, frozen=True, gc=False):
-    """What the chain needs to know of an entry."""
-
     node: TreeLine | None = None
     tools: Mapping[str, str] = field(default_factory=lambda: _NONE)
     metadata: Entry = field(default_factory=lambda: _NONE)  # of a compaction
@@ -704,8 +702,6 @@ def _unsent(
 
 
 class Texts(Struct, frozen=True, gc=False):
-    """The texts in a value."""
-
     listed: list[tuple[KeyPath, str]]
     others: list[str]  # those that are never extracted alone
 

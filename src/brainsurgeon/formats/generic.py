@@ -59,8 +59,6 @@ OPEN_KINDS = {"user": "a user message", "tool_call": "a tool call", "tool_result
 
 
 class EntryTurn(Struct, frozen=True, gc=False):
-    """What the chain needs to know of an entry."""
-
     kind: Kind | None
     is_prompt: bool
     left: str | None  # why the entry leaves its turn open

@@ -109,8 +109,6 @@ def _view(entry: Entry) -> OpenClawLine:
 
 
 class BranchNode(Struct, frozen=True, gc=False):
-    """What the branch needs to know of an entry."""
-
     kind: str  # its type
     is_node: bool = False
     ident: str = ""

@@ -168,8 +168,6 @@ EVERYTHING = Request(0, "restore", 0.0, pristine=True)
 
 
 class Others(Struct, frozen=True):
-    """What belongs to other agents."""
-
     sessions: frozenset[int] = frozenset()  # ids of their records
     names: frozenset[str] = frozenset()  # of values in the file that count only in their sessions
 

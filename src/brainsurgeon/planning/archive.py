@@ -545,7 +545,6 @@ class _Archiver:
         return entry
 
     def _end_turn(self) -> None:
-        """Complete the last turn."""
         if not self._turns:
             return
         turn = self._turns[-1]

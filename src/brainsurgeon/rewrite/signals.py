@@ -153,7 +153,6 @@ def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
 
 
 def count_calls(store: Store, session: AnyOpen) -> None:
-    """Record the costs of new calls."""
     new = new_calls(store, session)
     store.spending.add(session.file.path, new.keys(), calls.spent_on(new.values()))
 

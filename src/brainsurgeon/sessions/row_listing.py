@@ -73,7 +73,6 @@ class RowLines:
         return self.since(1)
 
     def since(self, first: int) -> Iterator[Line]:
-        """Yield the lines from a number on."""
         texts = chain.from_iterable(map(self._texts, self._runs(self.index[first - 1 :])))
         for number, (span, raw) in enumerate(texts, first):
             self._seen[span.seq] = hash(raw)

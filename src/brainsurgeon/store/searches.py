@@ -51,7 +51,6 @@ class Searches(Table):
         return {search.path: search for search in found}
 
     def remember(self, search: Search) -> int:
-        """Return its id."""
         mark = replace(
             search.fingerprint, device=signed(search.fingerprint.device),
             inode=signed(search.fingerprint.inode),
