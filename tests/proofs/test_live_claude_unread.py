@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from proofs.agent_packages import CLAUDE_CODES
-from proofs.live.claude import ClaudeCode, printing, reading, started_by, writing
+from proofs.live.claude import ClaudeCode, printing, reading, sent, started_by, writing
 from proofs.live.messages import Messages
 from proofs.live.program import configure, ours
 
@@ -63,6 +63,26 @@ def test_extracting_unread_entries_changes_no_request(tmp_path, release):
         assert first_request(claude, small, ["--resume-session-at", early]) is None
         assert removed > len(whole) / 4
         print(f"{release}: {len(whole):,} bytes, {removed:,} of them never read again")
+
+
+@pytest.mark.parametrize("release", CLAUDE_CODES)
+def test_file_is_read_again_after_a_scan(tmp_path, release):
+    """A file whose text was extracted is sent whole, not as unchanged since the last look at it."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(release), model)
+        claude.with_server = []
+        configure(tmp_path, claude.config / "projects", abandoned_after_seconds=0)
+        text = claude.workspace / "a.txt"
+        text.write_text("a line of a file\n" * 400)
+        claude.turn([reading(text)])
+        for number in range(3):
+            claude.turn([printing(number)])
+        ours(claude, "scan", "--once")
+        requests = claude.turn([reading(text)])
+        results = list(sent(requests[1]).values())
+
+        assert "[[extracted-" in results[0]
+        assert results[-1].count("a line of a file") == 400
 
 
 def add_unread(claude):

@@ -72,7 +72,7 @@ def test_output_of_history_is_as_shown(samples):
     """The table has the same columns for a scan and a restore."""
     samples("scan")
     samples("restore", "240b6b1f")
-    printed = samples("runs").stdout.decode().splitlines()
+    printed = samples("history").stdout.decode().splitlines()
 
     assert [shape(line) for line in answers(block("history"), "history")] == [
         shape(line) for line in printed

@@ -103,7 +103,7 @@ class Judge:
         offset = self._transcript.offset(index)
         going: Going = []
         for part in parts:
-            if part.dead or here.dead:
+            if part.dead or here.dead or (part.sent == 0 and not part.signed):
                 self.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
                 self.keep(part, "archived turn")
