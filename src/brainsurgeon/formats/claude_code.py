@@ -717,29 +717,19 @@ def _texts_in(value: Any, path: KeyPath) -> Texts:
 
 
 def _collect(
-    value: dict[str, Any] | list[Any], path: KeyPath, texts: Texts, depth: int
+    value: dict[str, Any] | list[Any], path: KeyPath, texts: Texts, depth: int, *,
+    alone: bool = True,
 ) -> None:  # fmt: skip
     for key, item in value.items() if type(value) is dict else enumerate(value):
         kind = type(item)
         if kind is str:
-            if not _is_whole(key):
+            if not (alone and _is_whole(key)):
                 texts.others.append(item)
             elif item:
                 texts.listed.append((below(path, key), item))
         elif (kind is dict or kind is list) and item and depth > 1:
-            if key in _VALIDATED:
-                _collect_others(item, texts.others, depth - 1)
-            else:
-                _collect(item, below(path, key), texts, depth - 1)
-
-
-def _collect_others(value: dict[str, Any] | list[Any], others: list[str], depth: int) -> None:
-    for item in value.values() if isinstance(value, dict) else value:
-        kind = type(item)
-        if kind is str:
-            others.append(item)
-        elif (kind is dict or kind is list) and item and depth > 1:
-            _collect_others(item, others, depth - 1)
+            inner = alone and key not in _VALIDATED
+            _collect(item, below(path, key) if inner else path, texts, depth - 1, alone=inner)
 
 
 def _whole(value: Any, texts: Texts) -> int:
