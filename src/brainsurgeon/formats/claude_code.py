@@ -109,23 +109,12 @@ def _view(entry: Entry) -> ClaudeLine:
     message = entry.get("message")
     if not isinstance(message, dict):
         message = {}
-    content, kind = message.get("content"), entry.get("type")
-    blocks: list[tuple[int, Entry]] = []
-    thinking: list[tuple[int, Entry]] = []
-    uses: list[tuple[int, Entry]] = []
-    results: list[tuple[int, Entry]] = []
-    for item in blocks_in(content):
-        declared = item[1].get("type")
-        blocks.append(item)
-        if declared == "tool_use":
-            uses.append(item)
-        elif declared == "tool_result":
-            results.append(item)
-        elif declared in ("thinking", "redacted_thinking"):
-            thinking.append(item)
+    content = message.get("content")
     return ClaudeLine(
-        entry, kind, entry_id(entry), message, content, blocks, thinking, uses, results
-    )
+        entry, entry.get("type"), entry_id(entry), message, content, [*blocks_in(content)],
+        [*blocks_in(content, "thinking", "redacted_thinking")],
+        [*blocks_in(content, "tool_use")], [*blocks_in(content, "tool_result")],
+    )  # fmt: skip
 
 
 def _node(view: ClaudeLine, offset: int, time: float | None) -> TreeLine | None:

@@ -96,16 +96,11 @@ class OpenClawLine(Struct, frozen=True, gc=False):
 def _view(entry: Entry) -> OpenClawLine:
     kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
     content, role = message.get("content"), _role(entry)
-    thinking: list[tuple[int, Entry]] = []
-    calls: list[tuple[int, Entry]] = []
-    if role in ("assistant", BOOKKEEPING):
-        for item in blocks_in(content):
-            declared = item[1].get("type")
-            if declared == "thinking":
-                thinking.append(item)
-            elif declared == "toolCall":
-                calls.append(item)
-    return OpenClawLine(entry, kind, role, message, content, thinking, calls)
+    own = content if role in ("assistant", BOOKKEEPING) else None
+    return OpenClawLine(
+        entry, kind, role, message, content, [*blocks_in(own, "thinking")],
+        [*blocks_in(own, "toolCall")],
+    )  # fmt: skip
 
 
 class BranchNode(Struct, frozen=True, gc=False):
