@@ -697,28 +697,12 @@ class Texts(Struct, frozen=True, gc=False):
 
 def _texts_in(value: Any, path: KeyPath) -> Texts:
     texts = Texts([], [])
-    if isinstance(value, str):
-        if value and _is_whole(path[-1]):
-            texts.listed.append((path, value))
-    elif isinstance(value, dict | list):
-        _collect(value, path, texts, 32)
+    for at, text in strings_in(value, path):
+        if _is_whole(at[-1]) and _VALIDATED.isdisjoint(at[len(path) : -1]):
+            texts.listed.append((at, text))
+        else:
+            texts.others.append(text)
     return texts
-
-
-def _collect(
-    value: dict[str, Any] | list[Any], path: KeyPath, texts: Texts, depth: int, *,
-    alone: bool = True,
-) -> None:  # fmt: skip
-    for key, item in value.items() if type(value) is dict else enumerate(value):
-        kind = type(item)
-        if kind is str:
-            if not (alone and _is_whole(key)):
-                texts.others.append(item)
-            elif item:
-                texts.listed.append((below(path, key), item))
-        elif (kind is dict or kind is list) and item and depth > 1:
-            inner = alone and key not in _VALIDATED
-            _collect(item, below(path, key) if inner else path, texts, depth - 1, alone=inner)
 
 
 def _whole(value: Any, texts: Texts) -> int:
