@@ -7,7 +7,7 @@ import re
 import pytest
 
 from proofs.agent_packages import CLAUDE_CODES
-from proofs.live.claude import ClaudeCode, printing, sent, started_by, text_of
+from proofs.live.claude import NEWEST, ClaudeCode, printing, sent, started_by, text_of
 from proofs.live.messages import Messages
 from proofs.live.program import configure, ours
 
@@ -113,3 +113,73 @@ def test_show_and_restore_work_in_a(tmp_path, release, place):
         ours(claude, "scan", "--once")
         assert {ident: results(holder)[ident] for ident in values} == values
         print(f"{release}, {place.__name__}: {'pending' if answer['pending'] else 'at once'}")
+
+
+def move_behind_link(claude, linked):
+    """Let `~/.claude`, or a directory in it, be a link, and the program find it by its default."""
+    del claude.environment["CLAUDE_CONFIG_DIR"]
+    (claude.config / ".claude.json").rename(claude.home / ".claude.json")
+    place, real = claude.home / linked, claude.base / "elsewhere"
+    place.mkdir(exist_ok=True)
+    place.rename(real)
+    place.symlink_to(real)
+
+
+def run_workflow(claude, agents=2):
+    """Let the model start a workflow, and wait until its sub-agents have ended."""
+    settings = claude.config / "settings.json"
+    allowed = json.loads(settings.read_text())
+    allowed["permissions"]["allow"].append("Workflow")
+    settings.write_text(json.dumps(allowed))
+    scripts = [
+        claude.model.script(*([printing(f"{agent} {step}")] for step in range(3)))
+        for agent in range(agents)
+    ]
+    called = ", ".join(f"() => agent({json.dumps(prompt)})" for _, prompt in scripts)
+    meta = "export const meta = {name: 'both', description: 'two sub-agents'}"
+    workflow = {"script": f"{meta}\nreturn await parallel([{called}])"}
+    _, prompt = claude.model.script([("Workflow", workflow)])
+    claude.runs(prompt, claude._session(claude.session))
+    assert [len(claude.model.of(number)) for number, _ in scripts] == agents * [4]
+    paths = sorted(claude.project.glob(f"{claude.session}/subagents/workflows/*/agent-*.jsonl"))
+    assert len(paths) == agents
+    return paths
+
+
+@pytest.mark.parametrize("linked", [".claude", ".claude/projects"])
+def test_session_behind_a_link_is_pruned_with_its_workflow(tmp_path, linked):
+    """An open process is respected; later requests have placeholders, and all bytes come back."""
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by(NEWEST), model)
+        claude.with_server = []
+        move_behind_link(claude, linked)
+        configure(tmp_path, claude.config / "projects", keep_recent=0)
+        agents = run_workflow(claude)
+        with claude.stay() as turn:
+            turn([printing("turn 0")])
+            before = claude.path.read_bytes()
+            ours(claude, "scan", "--once")
+            listed = json.loads(ours(claude, "sessions", "--json"))["sessions"]
+            [reason] = {row["reason"] for row in listed}
+            assert reason.startswith("an open Claude Code has it in memory")
+            assert claude.path.read_bytes() == before
+            turn([printing("turn 1")])
+        paths = [claude.path, *agents]
+        whole = {path: path.read_bytes() for path in paths}
+        journal = agents[0].with_name("journal.jsonl").read_bytes()
+        ours(claude, "scan", "--once")
+        extracted = {path: set(PLACEHOLDER.findall(path.read_text())) for path in paths}
+        listed = json.loads(ours(claude, "sessions", "--json"))["sessions"]
+        _, [request] = claude.fork()
+
+        assert all(extracted.values())
+        assert {row["started_by"] for row in listed} == {
+            None, f"claude-code:{claude.project.name}/{claude.session}",
+        }  # fmt: skip
+        placeholders = set(PLACEHOLDER.findall(json.dumps(request["messages"])))
+        assert placeholders == extracted[claude.path] & results(claude.path).keys()
+        assert len(placeholders) >= 2
+        assert model.refused == []
+        ours(claude, "restore", "--all", "--pristine")
+        assert {path: path.read_bytes() for path in paths} == whole
+        assert agents[0].with_name("journal.jsonl").read_bytes() == journal
