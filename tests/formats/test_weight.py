@@ -3,7 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.codex import Codex
+from brainsurgeon.formats.codex import record as codex_record
 from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
@@ -11,8 +11,16 @@ from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
 from building.format_reading import record
 
 CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
-CODEX = Codex()
+CODEX = object()  # is no Format
 IMAGE = {"type": "image", "data": "A" * 9999, "mimeType": "image/png"}
+
+
+def record_of(dialect, entry):
+    return codex_record(entry) if dialect is CODEX else record(dialect, entry)
+
+
+def sent_of(dialect, entry):
+    return codex_record(entry).sent if dialect is CODEX else dialect.sent(entry)
 
 
 def claw(**message):
@@ -76,7 +84,7 @@ def codex(**payload):
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
     """Values shown only on the screen, failed replies and control entries count nothing."""
-    assert dialect.sent(entry) == sent
+    assert sent_of(dialect, entry) == sent
 
 
 SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
@@ -162,10 +170,10 @@ def test_malformed_values_weigh_nothing():
                 claw(role="assistant", content=odd, usage=odd, model=odd),
                 claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
             ):  # fmt: skip
-                assert dialect.sent(entry).pictures == 0
-                call = dialect.call(entry) if dialect is CODEX else record(dialect, entry).call
+                assert sent_of(dialect, entry).pictures == 0
+                call = record_of(dialect, entry).call
                 assert call is None or call.tokens == 0
-    assert CODEX.window({"payload": {"model_context_window": "x"}}) is None
+    assert codex_record({"payload": {"model_context_window": "x"}}).own.window is None
 
 
 def test_claude_code_limit_is_read_from_error_details():

@@ -43,65 +43,55 @@ class Stated(Struct, frozen=True):
     model: str  # of the calls that follow; "" if the entry names none
 
 
-class Codex:
-    def entries(self, lines: Iterable[Line]) -> Iterator[Record]:
-        """Yield what the readable lines say. The role is known only of what the model wrote."""
-        for index, line in enumerate(lines):
-            if line.raw and (entry := parse(line.raw)) is not None:
-                yield Record(
-                    index, role="reply" if self.is_written_by_model(entry) else None,
-                    sent=self.sent(entry), call=self.call(entry),
-                    compacts=self.starts_context(entry),
-                    own=Stated(self.load(entry), self.window(entry), self.model(entry)),
-                )  # fmt: skip
+def entries(lines: Iterable[Line]) -> Iterator[Record]:
+    """Yield what the readable lines say. The role is known only of what the model wrote."""
+    for index, line in enumerate(lines):
+        if line.raw and (entry := parse(line.raw)) is not None:
+            yield record(entry, index)
 
-    def sent(self, entry: Entry) -> Sent:
-        payload = dict_or_empty(entry.get("payload"))
-        if entry.get("type") == "compacted":
-            history = payload.get("replacement_history")
-            if isinstance(history, list):
-                return sum((_codex_item(item) for _, item in blocks_in(history)), Sent())
-            return Sent(len(str_or_empty(payload.get("message"))))
-        return _codex_item(payload) if entry.get("type") == "response_item" else Sent()
 
-    def call(self, entry: Entry) -> ModelCall | None:
-        time = parse_time(entry.get("timestamp"))
-        payload = dict_or_empty(entry.get("payload"))
-        # A turn ends with the error that stopped it. Older releases also write an event of its own
-        # with `persist_extended_history`.
-        ended = payload.get("type") == "task_complete"
-        error = payload.get("error") if ended else payload
-        if isinstance(error, dict) and (ended or payload.get("type") == "error"):
-            return weight.unanswered(time, str_or_empty(error.get("message")), None)
-        if not (info := _counted(payload)):
-            return None
-        usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
-        return weight.recorded(time, usage, None, json.dumps(ident))
+def record(entry: Entry, index: int = 0) -> Record:
+    kind, payload = entry.get("type"), dict_or_empty(entry.get("payload"))
+    info, stated = _counted(payload), payload | dict_or_empty(payload.get("info"))
+    usage = dict_or_empty(info.get("last_token_usage"))
+    return Record(
+        index, role="reply" if _is_written_by_model(kind, payload) else None,
+        sent=_sent(kind, payload), call=_call(payload, info, parse_time(entry.get("timestamp"))),
+        compacts=kind == "compacted",
+        own=Stated(  # Codex counts its load after each call and compaction
+            weight.counts(usage, "total_tokens") or weight.counts(usage, *_BOTH) or None,
+            weight.counts(stated, "model_context_window") or None,
+            str_or_empty(payload.get("model")) if kind == "turn_context" else "",
+        ),
+    )  # fmt: skip
 
-    def load(self, entry: Entry) -> int | None:
-        """Return the tokens of the context, as Codex counts them after each call and compaction."""
-        info = _counted(dict_or_empty(entry.get("payload")))
-        usage = dict_or_empty(info.get("last_token_usage"))
-        total = weight.counts(usage, "total_tokens")
-        return total or weight.counts(usage, *_BOTH) or None
 
-    def is_written_by_model(self, entry: Entry) -> bool:
-        item = dict_or_empty(entry.get("payload"))
-        if entry.get("type") != "response_item" or item.get("type") == "message":
-            return item.get("role") == "assistant"
-        return not str_or_empty(item.get("type")).endswith("_output")
+def _sent(kind: object, payload: Entry) -> Sent:
+    if kind == "compacted":
+        history = payload.get("replacement_history")
+        if isinstance(history, list):
+            return sum((_codex_item(item) for _, item in blocks_in(history)), Sent())
+        return Sent(len(str_or_empty(payload.get("message"))))
+    return _codex_item(payload) if kind == "response_item" else Sent()
 
-    def starts_context(self, entry: Entry) -> bool:
-        return entry.get("type") == "compacted"
 
-    def window(self, entry: Entry) -> int | None:
-        payload = dict_or_empty(entry.get("payload"))
-        stated = payload | dict_or_empty(payload.get("info"))
-        return weight.counts(stated, "model_context_window") or None
+def _call(payload: Entry, info: Entry, time: float | None) -> ModelCall | None:
+    # A turn ends with the error that stopped it. Older releases also write an event of its own with
+    # `persist_extended_history`.
+    ended = payload.get("type") == "task_complete"
+    error = payload.get("error") if ended else payload
+    if isinstance(error, dict) and (ended or payload.get("type") == "error"):
+        return weight.unanswered(time, str_or_empty(error.get("message")), None)
+    if not info:
+        return None
+    usage, ident = dict_or_empty(info.get("last_token_usage")), info.get("total_token_usage")
+    return weight.recorded(time, usage, None, json.dumps(ident))
 
-    def model(self, entry: Entry) -> str:
-        payload = dict_or_empty(entry.get("payload"))
-        return str_or_empty(payload.get("model")) if entry.get("type") == "turn_context" else ""
+
+def _is_written_by_model(kind: object, item: Entry) -> bool:
+    if kind != "response_item" or item.get("type") == "message":
+        return item.get("role") == "assistant"
+    return not str_or_empty(item.get("type")).endswith("_output")
 
 
 _BOTH = ("input_tokens", "output_tokens")

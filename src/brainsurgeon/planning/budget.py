@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import Format, ParsedLine
-from brainsurgeon.formats.codex import Codex
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, Line, placeholder_token, with_value
@@ -229,7 +229,7 @@ class CodexMeasure(Measure):
 def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
     """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
     measured = CodexMeasure()
-    for entry in Codex().entries(lines):
+    for entry in codex.entries(lines):
         if entry.compacts:
             measured.begin_anew()
             measured.recorded = None
