@@ -3,8 +3,9 @@
 `tests/samples/cases` holds the small ones. Large ones are built here. Tests of their rules hold the
 rest (`ELSEWHERE`).
 
-Four shapes are not read yet: sessions of goose and of nanobot, dumps of LangGraph, and lines of
-OpenAI's chat format. Their values are not found, and their files stay as they are.
+Some shapes are not read yet: values in sessions of goose and of nanobot and in dumps of LangGraph
+are not found, and their files stay as they are. In lines of OpenAI's chat format, results are
+extracted, but the arguments of calls are not found.
 """
 
 import base64
