@@ -109,9 +109,12 @@ class _State(Struct):
         facts = store.facts.get("retention") or {}
         clock = decide.Clock(now, processes.boot_clock(), processes.boot_id())
         before = decide.Clock(**facts["clock"]) if facts.get("clock") else None
-        start = facts.get("counted", (before or clock).wall)
+        start = facts.get("counted", (before or clock).wall)  # an earlier version did not count
         interval = decide.Interval(before, start, clock)
-        return cls(interval, facts.get("roots") or {}, facts.get("days") or {})
+        roots, days = facts.get("roots") or {}, facts.get("days")
+        if days is None and before:  # an earlier version did not record the days of its runs
+            days = {root: [(int(before.wall // decide.DAY), start)] for root in roots}
+        return cls(interval, roots, days or {})
 
     def facts(self, held_back: dict[str, str]) -> dict[str, Any]:
         return {
