@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-from brainsurgeon.formats.base import Format, dict_or_empty, str_or_empty
+from brainsurgeon.formats.base import Format, blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import Entry, KeyPath, decode
 from brainsurgeon.model.turns import ModelCall, Sent
@@ -80,14 +80,8 @@ def _given(value: Any) -> int:
 def content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
-    chars = pictures = data = 0
-    for block in value if depth and isinstance(value, list) else ():
-        if isinstance(block, dict):
-            sent = _block(block, depth - 1)
-            chars += sent.chars
-            pictures += sent.pictures
-            data += sent.data
-    return Sent(chars, pictures, data)
+    blocks = blocks_in(value) if depth else ()
+    return sum((_block(block, depth - 1) for _, block in blocks), Sent())
 
 
 def _block(block: Entry, depth: int) -> Sent:
