@@ -56,9 +56,10 @@ def run_every_command(world, conversation):
     sql(world, "UPDATE extractions SET blob_id = NULL, expired_at = 1.0, expired_why = 'test'"
                " WHERE entry_id = ?", (expired,))  # fmt: skip
     results += [
-        call("sessions", "main/s", "--preview"), call("sessions", "main/s"), call("status"),
+        call("sessions", "main/s", "--preview"), call("sessions", "main/s", "--values"),
+        call("sessions", "main/s"), call("status"),
         call("doctor"), call("scan", "--retention", "--dry-run"),
-        call("show", "main/s"), call("show", pair),
+        call("show", "main/s"), call("show", pair), call("show", pair, "--why"),
         call("show", expired), call("show", "nothing"), call("sessions", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
         call("relieve", "main/s", "--dry-run"), call("estimate"),

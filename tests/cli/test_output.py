@@ -293,6 +293,18 @@ def test_sessions_account_for_every_byte_of_a_file(world, cli):
     assert sum(row["chars"] for row in filling) == path.stat().st_size
 
 
+def test_show_why_and_sessions_values_list_the_same_decisions(world, entry_id, cli):
+    """`sessions SESSION --values` lists what `show ENTRY --why` explains; each wants its name."""
+    answer = json_output(cli("show", entry_id, "--why", "--json"))
+    listed = json_output(cli("sessions", answer["session"], "--values", "--json"))["decisions"]
+    why, values = cli("show", entry_id, "--why"), cli("sessions", answer["session"], "--values")
+
+    assert [one for one in listed if one["entry_id"] == entry_id] == answer["decisions"]
+    assert b"stays: already extracted\n  changed by: brainsurgeon restore" in why.stdout
+    assert b"the next scan would extract 0 values (-) and keep the others (=)" in values.stdout
+    assert cli("sessions", "--values").returncode == cli("show", "--why").returncode == 2
+
+
 def test_tables_shorten_names_on_a_terminal_only(world, cli, run_on_terminal):
     """On a terminal long names are shortened in the middle; in a pipe they are complete."""
     name = "n" * 150

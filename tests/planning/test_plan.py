@@ -47,7 +47,14 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(rules):
         session = snapshot(form, data, now=NOW)
         quick, explained = plan(session, rules), plan(session, rules, explain=True)
         assert len(quick.kept) <= len(explained.kept)
-        assert replace(quick, kept=(), unsent=()) == replace(explained, kept=(), unsent=())
+        reported = {"kept": (), "decisions": (), "unsent": ()}
+        assert replace(quick, **reported) == replace(explained, **reported)
+        went = [(one.entry_id, one.path) for one in explained.decisions if one.extracts]
+        assert sorted(went, key=str) == sorted(
+            ((one.entry_id, one.path) for one in explained.extracted), key=str
+        )
+        stays = sum(kept.values for kept in explained.kept)
+        assert stays == len(explained.decisions) - len(went)
         seen += len(quick.removals)
     assert seen
 

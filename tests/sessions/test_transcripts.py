@@ -11,7 +11,7 @@ from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import ChangedError, open_session
+from brainsurgeon.sessions.reading import LineChangedError, open_session
 from brainsurgeon.sessions.row_listing import open_rows
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.claw import LOCAL, Claw
@@ -195,9 +195,9 @@ def test_line_that_changed_since_it_was_read_cannot_be_edited(kept):
         assert opened.parsed(3).entry
         opened.check_lines()
         kept.change(b'"type":"message"', b'"type":"massage"')
-        with pytest.raises(ChangedError, match="changed while it was read"):
+        with pytest.raises(LineChangedError, match="changed while it was read"):
             list(map(opened.parsed, range(len(opened.transcript.entries))))
-        with pytest.raises(ChangedError):
+        with pytest.raises(LineChangedError):
             opened.check_lines()
 
 

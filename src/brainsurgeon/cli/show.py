@@ -42,6 +42,9 @@ def sessions(
     preview: bool = Option(
         False, help="With a session, also show the beginning of extracted values."
     ),
+    values: bool = Option(
+        False, help="With a session, list each value, and what the next scan does with it."
+    ),
 ) -> None:
     """List the sessions, or show what fills one of them.
 
@@ -55,10 +58,13 @@ def sessions(
     if session is not None:
         if agent or state:
             raise UsageError("--agent and --state cannot be combined with a SESSION")
+        if values:
+            _print_decisions(session)
+            return
         _print_context(session, preview=preview)
         return
-    if preview:
-        raise UsageError("--preview wants a SESSION")
+    if preview or values:
+        raise UsageError(f"{'--preview' if preview else '--values'} wants a SESSION")
     now = time.time()
     with options.reading() as (settings, store):
         listed = operations.sessions.sessions(
@@ -82,6 +88,14 @@ def _print_context(session: str, *, preview: bool) -> None:
     in_json = render.turns.context_json(context, extracted) | render.estimate.costs_json(costs)
     lines = render.estimate.costs(costs, now)
     options.print_answer(in_json, render.turns.context, context, extracted, lines)
+
+
+def _print_decisions(session: str) -> None:
+    with options.reading() as (settings, store):
+        context = operations.sessions.context(settings, store, session, time.time())
+    listed = context.plan.decisions
+    in_json = {"session": context.session, "decisions": render.turns.decisions_json(listed)}
+    options.print_answer(in_json, render.turns.decisions, listed)
 
 
 def estimate(session: list[str] | None = Argument(None, help="Only these sessions.")) -> None:
@@ -124,6 +138,9 @@ def show(
         "extracted values. Ignores case.",
     ),
     regex: bool = Option(False, help="TEXT is a regular expression."),
+    why: bool = Option(
+        False, help="Print what the next scan does with each value of the entry, and why."
+    ),
 ) -> None:
     """Print a stored value, an archived turn, or a whole session.
 
@@ -135,16 +152,29 @@ def show(
     Example:
       brainsurgeon show 4f9d2a11 --key details > details.txt
     """  # noqa: D301
+    if why:
+        if name is None or key or index or search is not None:
+            raise UsageError("--why takes an ENTRY and --session only")
+        _print_why(name, session)
+        return
     if search is not None:
         if key or index or (name and session):
             raise UsageError("--search takes SESSION or --session, and neither --key nor --index")
-        with options.reading() as (settings, store):
-            found = operations.show.search(settings, store, search, name or session, regex=regex)
-        options.print_answer(found, render.turns.found, found)
+        _print_found(search, name or session, regex=regex)
         return
     if name is None or regex:
         what = "--regex wants" if regex else "show wants an ENTRY, a SESSION or"
         raise UsageError(f"{what} --search TEXT")
+    _print_named(name, session, key or [], index=index)
+
+
+def _print_found(text: str, session: str | None, *, regex: bool) -> None:
+    with options.reading() as (settings, store):
+        found = operations.show.search(settings, store, text, session, regex=regex)
+    options.print_answer(found, render.turns.found, found)
+
+
+def _print_named(name: str, session: str | None, key: list[str], *, index: bool) -> None:
     with options.reading() as (settings, store):
         try:
             if not key:
@@ -154,7 +184,7 @@ def show(
                     return
             if index:
                 raise UsageError(f"{name!r}: --index wants an archived turn, and no --key")
-            shown = operations.show.show(settings, store, name, session, key or [])
+            shown = operations.show.show(settings, store, name, session, key)
         except (NotFoundError, StoreUnusableError) as error:
             no_entry = type(error) in (NotFoundError, StoreUnusableError)
             if session or key or index or not no_entry:
@@ -162,6 +192,12 @@ def show(
             _print_session(settings, store, name, error)
             return
     _print_values(shown)
+
+
+def _print_why(entry: str, session: str | None) -> None:
+    with options.reading() as (settings, store):
+        answer = operations.sessions.why(settings, store, entry, session, time.time())
+    options.print_answer(render.turns.why_json(answer), render.turns.why, answer)
 
 
 def _print_values(shown: ShownValues) -> None:

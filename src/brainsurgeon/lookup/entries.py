@@ -22,7 +22,13 @@ from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.owners import Place, countable, of_other_agents
-from brainsurgeon.lookup.sessions import Session, all_sessions, of_calling_process, session_named
+from brainsurgeon.lookup.sessions import (
+    Session,
+    all_sessions,
+    file_of,
+    of_calling_process,
+    session_named,
+)
 from brainsurgeon.model import entries
 from brainsurgeon.model.records import Extraction, Others, Records
 from brainsurgeon.model.text import iso
@@ -239,6 +245,46 @@ def _has_entry(session: Session, ident: str) -> bool:
     with suppress(BusyError):
         return ident in ids_in(session, ident, [ident])
     return False
+
+
+def entry_in(
+    settings: Settings, store: Store, entry: str, session: str | Session | None = None
+) -> tuple[Session, str]:
+    """Return the session of an entry, and its whole id. Reads sessions, all if none is given.
+
+    Raises NotFoundError or AmbiguousError.
+    """
+    wanted = entries.id_named(entry)
+    if session:
+        chosen = session_named(settings, store, session)
+        file_of(chosen)
+        listed, where = [chosen], session if isinstance(session, str) else session.path
+    else:
+        listed, where = all_sessions(settings, store), "any session"
+    ids = _ids_of(store, wanted)
+    matches = [(item, ident) for item in listed for ident in ids_in(item, wanted, ids)]
+    matches = [match for match in matches if match[1] in ids] or matches
+    if not matches:
+        raise NotFoundError(
+            f"no entry {wanted!r} was found in {where}; `brainsurgeon show SESSION` prints entries"
+        )
+    if len({ident for _, ident in matches}) > 1:
+        names = [f"{item.title}  {ident}" for item, ident in matches]
+        raise AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
+    if len(matches) > 1:
+        titles = [item.title for item, _ in matches]
+        raise AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
+    return matches[0]
+
+
+def contains_entry(store: Store, session: Session, entry: str) -> bool:
+    wanted = entries.id_named(entry)
+    return bool(ids_in(session, wanted, _ids_of(store, wanted)))
+
+
+def _ids_of(store: Store, wanted: str) -> set[str]:
+    """Return `wanted`, and the ids of entries with placeholders of this name."""
+    return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}
 
 
 def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:

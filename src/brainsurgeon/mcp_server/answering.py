@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.lookup.entries import entry_named
+from brainsurgeon.lookup.entries import contains_entry, entry_named
 from brainsurgeon.lookup.opening import open_to_write
 from brainsurgeon.lookup.scope import Caller, Scope, other_holder, own_session, session_for
 from brainsurgeon.lookup.sessions import Session
@@ -17,7 +17,6 @@ from brainsurgeon.mcp_server.call import Call, parse_call
 from brainsurgeon.model.entries import is_placeholder
 from brainsurgeon.model.reports import BUDGET, LIMIT, LISTED
 from brainsurgeon.operations import archive, evidence, restore, sessions, set_extractable, show
-from brainsurgeon.operations.set_extractable import contains_entry
 from brainsurgeon.render import formatting, turns
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite.recover import recover

@@ -99,6 +99,19 @@ class KeptPart(Amount, frozen=True):
     reason: str
 
 
+class Decision(Struct, frozen=True):
+    """What a scan does with a value, and why."""
+
+    entry_id: str | None
+    path: KeyPath
+    kind: str
+    tool: str | None
+    chars: int
+    reason: str
+    extracts: bool = False
+    otherwise: str = ""  # what would change the decision
+
+
 class Amounts(defaultdict[tuple[Any, ...], list[int]]):
     """Number and total length of values, by kind, tool and perhaps reason."""
 
@@ -141,6 +154,7 @@ class Handled(Struct, frozen=True):
 class Plan(Struct, frozen=True):
     edits: tuple[Edit, ...] = ()  # in the order of the file
     kept: tuple[KeptPart, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # on each value, if they are asked for
     unsent: tuple[Amount, ...] = ()  # values that no request contains
     due_at: float | None = None  # when the passage of time next changes a decision
     # Ids of restored entries, and the times until which they keep their values.

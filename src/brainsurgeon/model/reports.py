@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct, field
 
-from brainsurgeon.model.plans import Amount, Amounts, Outcome, Plan
+from brainsurgeon.model.plans import Amount, Amounts, Decision, Outcome, Plan
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.sessions import SessionFile, Unreadable
 from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fit, Fullness, ModelCall, Verdict
@@ -451,6 +451,15 @@ class Context(Struct, frozen=True):
         if filled and rest > 0:
             filled.append(Filling(OTHER, None, 0, rest, 0))
         return sorted(filled, key=lambda filling: (-filling.live_chars, -filling.chars))
+
+
+class Explained(Struct, frozen=True):
+    """What a scan does with the values of an entry, and why."""
+
+    session: str
+    entry_id: str
+    deferred: str | None  # why nothing of the session may be extracted now
+    decisions: list[Decision]
 
 
 class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):

@@ -32,7 +32,7 @@ from brainsurgeon.sessions.discovery import (
     open_session,
     session_at,
 )
-from brainsurgeon.sessions.reading import ChangedError, ObstacleError, RefusedError
+from brainsurgeon.sessions.reading import LineChangedError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
@@ -286,7 +286,9 @@ class _Scan:
             try:
                 if not requested:
                     return self._look(file, now, kept, known=True)
-            except ChangedError:  # lines that were read by an earlier run have changed since then
+            except (
+                LineChangedError
+            ):  # lines that were read by an earlier run have changed since then
                 pass
             kept.forget(file.path)
         return self._look(file, now, kept)
@@ -294,7 +296,7 @@ class _Scan:
     def _look(
         self, file: SessionFile, now: float, kept: Transcripts | None, *, known: bool = False
     ) -> Scanned:  # fmt: skip
-        """Scan one session. Raises ChangedError if it is not what was read before."""
+        """Scan one session. Raises LineChangedError if it is not what was read before."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:

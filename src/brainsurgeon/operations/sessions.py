@@ -13,13 +13,20 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.hosts import claude_code
-from brainsurgeon.lookup.entries import decode, json_text, owned
+from brainsurgeon.lookup.entries import decode, entry_in, json_text, owned
 from brainsurgeon.lookup.scope import started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_among, session_named
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amounts, Plan
 from brainsurgeon.model.records import Extraction, FileState, Held, Records
-from brainsurgeon.model.reports import OTHER, Context, Filling, SessionCosts, SessionSummary
+from brainsurgeon.model.reports import (
+    OTHER,
+    Context,
+    Explained,
+    Filling,
+    SessionCosts,
+    SessionSummary,
+)
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.retention import moment
@@ -173,6 +180,14 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             archives=tuple(store.archives.contained_in(record.id) if record else ()),
             unreached=_unreached(examined),
         )  # fmt: skip
+
+
+def why(settings: Settings, store: Store, entry: str, session: str | None, now: float) -> Explained:
+    """Return the decisions on the values of an entry. Raises NotFoundError or AmbiguousError."""
+    chosen, ident = entry_in(settings, store, entry, session)
+    found = context(settings, store, chosen, now)
+    decisions = [one for one in found.plan.decisions if one.entry_id == ident]
+    return Explained(found.session, ident, found.plan.deferred, decisions)
 
 
 def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from brainsurgeon import errors
 from brainsurgeon.config import Settings
-from brainsurgeon.lookup.entries import ids_in
-from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named, with_record
-from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Part, id_named
+from brainsurgeon.lookup.entries import entry_in
+from brainsurgeon.lookup.sessions import Session, file_of, with_record
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Part
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
@@ -39,27 +39,7 @@ def set_extractable(
             f"{value!r}: wants true, false, or a whole number from 0; more than {LARGEST_RECENT} "
             "are too many to be stored exactly"
         )
-    wanted = id_named(entry)
-    if session:
-        chosen = session_named(settings, store, session)
-        file_of(chosen)
-        listed, where = [chosen], session if isinstance(session, str) else session.path
-    else:
-        listed, where = all_sessions(settings, store), "any session"
-    ids = _ids_of(store, wanted)
-    matches = [(item, ident) for item in listed for ident in ids_in(item, wanted, ids)]
-    matches = [match for match in matches if match[1] in ids] or matches
-    if not matches:
-        raise errors.NotFoundError(
-            f"no entry {wanted!r} was found in {where}; `brainsurgeon show SESSION` prints entries"
-        )
-    if len({ident for _, ident in matches}) > 1:
-        names = [f"{item.title}  {ident}" for item, ident in matches]
-        raise errors.AmbiguousError(f"entry {wanted!r}", names, "give more of its id")
-    if len(matches) > 1:
-        titles = [item.title for item, _ in matches]
-        raise errors.AmbiguousError(f"entry {wanted!r}", titles, "name the session with --session")
-    [(chosen, ident)] = matches
+    chosen, ident = entry_in(settings, store, entry, session)
     file, now = _checked_file(settings, chosen, value), clock()
     record = recorded(with_record(store, chosen))
     if value is True and not _has_values(settings, store, file, record.id, ident):
@@ -127,13 +107,3 @@ def _extractable(opened: AnyOpen, index: int) -> Iterator[Part]:
     values = opened.format.values({**entry, EXTRACTABLE: True})
     later = replace(around, in_last_turn=False)
     return iter(()) if entry.get(REDACTED) else opened.format.resolved(values, later)
-
-
-def contains_entry(store: Store, session: Session, entry: str) -> bool:
-    wanted = id_named(entry)
-    return bool(ids_in(session, wanted, _ids_of(store, wanted)))
-
-
-def _ids_of(store: Store, wanted: str) -> set[str]:
-    """Return `wanted`, and the ids of entries with placeholders of this name."""
-    return {wanted} | {value.entry_id for value in store.extractions.of_entry(wanted)}

@@ -2,6 +2,7 @@
 
 import json
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -21,7 +22,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     placeholder_token,
 )
-from brainsurgeon.model.plans import Amounts, FieldEdit, KeptPart, Removal
+from brainsurgeon.model.plans import Amounts, Decision, FieldEdit, KeptPart, Removal
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -33,6 +34,7 @@ from brainsurgeon.planning.rules import (
     Extract,
     Keep,
     extract,
+    otherwise,
     override_of,
     read_restored,
 )
@@ -40,26 +42,36 @@ from brainsurgeon.planning.snapshot import Snapshot
 from brainsurgeon.planning.superseded import Values, superseded
 
 _MOST_WARNINGS = 100
+Place = tuple[int, KeyPath]  # the offset of a line, and the path of a value in it
 Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extracted
 
 
 class Judge:
-    def __init__(self, session: Snapshot, rules: Rules) -> None:
+    def __init__(self, session: Snapshot, rules: Rules, *, explain: bool = False) -> None:
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
-        self.shortest = 0
+        self._shortest = 0 if explain else rules.shortest
         self.due_at: float | None = None  # when a decision first changes by time alone
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
-        # Signed parts, by offset and path. They are extracted only if their signature breaks.
-        self.withheld: dict[tuple[int, KeyPath], tuple[Part, Keep, str]] = {}
+        self._explains = explain
+        self._decided: dict[Place, tuple[Part | Removal, Extract | Keep, str]] = {}
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
-        self._kept, self.unsent = Amounts(), Amounts()
+        self.unsent = Amounts()
         self._session, self._transcript, self._rules = session, session.transcript, rules
         self._sets, self._pins = session.sets, session.records.pins
 
-    def keep(self, part: Part | Removal, why: str) -> None:
-        self._kept.add(part.kind, part.tool, why, chars=part.chars)
+    def keep(self, offset: int, part: Part | Removal, why: str) -> None:
+        """Let a value of the line at an offset stay, whatever was decided before."""
+        self._decided[offset, part.path] = (part, Keep(why), "")
+
+    def keep_edited(self, edit: Removal, why: str) -> None:
+        starts = self._transcript.starts
+        self.keep(starts[bisect_right(starts, edit.start) - 1], edit, why)
+
+    def take(self, place: Place, removal: Removal) -> None:
+        """Let a signature leave that would stay by the rules."""
+        self._decided[place] = (removal, Extract(removal.reason), "")
 
     def protect(self, ident: str | None, until: float | None) -> None:
         if until is not None:
@@ -71,10 +83,28 @@ class Judge:
 
     @property
     def kept(self) -> tuple[KeptPart, ...]:
+        kept = Amounts()
+        for part, decision, _ in self._decided.values():
+            if isinstance(decision, Keep):
+                kept.add(part.kind, part.tool, decision.reason, chars=part.chars)
         return tuple(
             KeptPart(kind, tool, values, chars, why)
-            for (kind, tool, why), (values, chars) in self._kept.ranked()
+            for (kind, tool, why), (values, chars) in kept.ranked()
         )
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        if not self._explains:
+            return ()
+        entries, index_at = self._transcript.entries, self._transcript.index_at
+        in_order = sorted(self._decided.items(), key=lambda item: item[0][0])
+        return tuple(
+            Decision(
+                entries[index_at(offset)].ident, path, part.kind, part.tool, part.chars,
+                decision.reason, isinstance(decision, Extract), change,
+            )
+            for (offset, path), (part, decision, change) in in_order
+        )  # fmt: skip
 
     def judge(
         self, index: int, standing: Iterable[Extraction], signatures: Collection[KeyPath],
@@ -89,7 +119,7 @@ class Judge:
         chosen = override_of({}, entry.ident, self._sets, self._pins)[0]
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
-        shortest = 0 if special else self.shortest
+        shortest = 0 if special else self._shortest
         listed = self._transcript.values(index)
         parts = [part for part in listed if not shortest or part.chars > shortest]
         if not parts and chosen is True:
@@ -106,17 +136,16 @@ class Judge:
             if part.dead or here.dead or (part.sent == 0 and not part.signed):
                 self.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
-                self.keep(part, "archived turn")
+                self.keep(offset, part, "archived turn")
                 continue
-            decision = self._decide(part, entry, self._superseding(entry, part, here))
-            if isinstance(decision, Keep) and part.path in signatures:
-                self.withheld[offset, part.path] = (part, decision, entry.ident or "")
-            elif isinstance(decision, Keep):
-                self.keep(part, decision.reason)
-            elif entry.terminated:
+            state = self._superseding(entry, part, here)
+            decision = self._decide(part, entry, state)
+            if isinstance(decision, Extract) and not entry.terminated:
+                decision = Keep("the last line has no newline yet")
+            change = otherwise(part, state, self._rules, decision) if self._explains else ""
+            self._decided[offset, part.path] = (part, decision, change)
+            if isinstance(decision, Extract):
                 going.append((part, decision))
-            else:
-                self.keep(part, "the last line has no newline yet")
         return going
 
     def _forced(self, index: int) -> list[Part]:
@@ -177,7 +206,7 @@ class Judge:
             start, end = places[part.path]
             token = part.instead or placeholder_token(placeholder_named(name), block=part.block)
             if not decision.forced and len(token) >= end - start:
-                self.keep(part, "no gain")
+                self.keep(parsed.offset, part, "no gain")
                 continue
             path, tool = once(part.path, part.path), once(part.tool, part.tool)
             reason = once(decision.reason, decision.reason)

@@ -43,14 +43,14 @@ def plan(
 ) -> Plan:  # fmt: skip
     """Plan the pending requests of one session and, with `extract`, its extractions.
 
-    With `explain`, `Plan.kept` includes the values that are too short for all rules.
+    With `explain`, `Plan.decisions` has the decision on each value, however short.
     """
     own = OwnCalls(session)
     while True:
         try:
             archivals = archive_turns(session, rules, archiving if extract else NO_ARCHIVING)
-            planner = _Planner(session, rules, own, archivals, extract=extract)
-            return planner.run(0 if explain else rules.shortest)
+            planner = _Planner(session, rules, own, archivals, extract=extract, explain=explain)
+            return planner.run()
         except ArchiveRefusedError as refusal:
             archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
 
@@ -58,7 +58,7 @@ def plan(
 class _Planner:
     def __init__(
         self, session: Snapshot, rules: Rules, own: OwnCalls, archivals: Archivals, *,
-        extract: bool,
+        extract: bool, explain: bool,
     ) -> None:  # fmt: skip
         self._session, self._transcript, self._records = (
             session,
@@ -85,15 +85,14 @@ class _Planner:
         self._restores = Restores(session, self._missed)
         self._fields = FieldRequests(session)
         self._matcher = Matcher(self._transcript, self._records, session.parsed)
-        self._judge = Judge(session, rules)
+        self._judge = Judge(session, rules, explain=explain)
         self._signatures = Gatherer(session, rules, archivals.leaving)
         # Short lines are planned, too, if they have one of these ids or texts.
         self._concerned = {*own.answers, *self._matcher.replaced, *self._fields.entries}
         for verdict in archivals.verdicts:
             self._judge.protect(verdict.closing_id, verdict.until)
 
-    def run(self, shortest: int) -> Plan:
-        self._judge.shortest = shortest
+    def run(self) -> Plan:
         for index, entry in enumerate(self._transcript.entries):
             if entry.ident is not None:
                 self._restores.note_id(entry.ident)
@@ -156,8 +155,9 @@ class _Planner:
             ),
         )  # fmt: skip
         return Plan(
-            edits, judged.kept, judged.unsent.listed(), judged.due_at, judged.protected, seen,
-            handled, tuple(judged.warnings), verdict.blocked, archives, self._archivals.verdicts,
+            edits, judged.kept, judged.decisions, judged.unsent.listed(), judged.due_at,
+            judged.protected, seen, handled, tuple(judged.warnings), verdict.blocked, archives,
+            self._archivals.verdicts,
         )  # fmt: skip
 
     def _is_sure(self, edit: Edit) -> bool:
@@ -168,7 +168,7 @@ class _Planner:
         if ident not in self._twice:
             return True
         if isinstance(edit, Removal):
-            self._judge.keep(edit, f"not extractable: {_TWICE}")
+            self._judge.keep_edited(edit, f"not extractable: {_TWICE}")
         return False
 
     def _left(self, edits: tuple[Edit, ...]) -> list[tuple[str, str]]:
@@ -206,14 +206,12 @@ class _Planner:
             signatures.standing = [
                 replace(one, stays=refused.get(one.place, one.stays)) for one in signatures.standing
             ]
-        leaving = {(removal.entry_id, removal.path) for removal in drafted}
-        for part, decision, ident in judged.withheld.values():
-            if (ident, part.path) not in leaving:
-                judged.keep(part, decision.reason)
+        for leaving, removal in zip(verdict.leave, drafted, strict=True):
+            judged.take(leaving.signature.place, removal)
         if verdict.blocked:
             for edit in edits:
                 if isinstance(edit, Removal) and edit.extracts:
-                    judged.keep(edit, "deferred: signatures")
+                    judged.keep_edited(edit, "deferred: signatures")
         return verdict, drafted
 
     def _removals_of(self, leave: Sequence[Leaving]) -> tuple[list[Removal], dict[Place, str]]:
@@ -286,16 +284,17 @@ class _Planner:
         except (splice.UntouchableError, RecursionError) as error:
             if archival:
                 raise ArchiveRefusedError(ident or "") from error
-            self._leave(ident, back, going, str(error))
+            self._leave(index, back, going, str(error))
             edits, left = [], standing
         name = ident or ""
         self._ids_in_file.update((edit.start, name) for edit in edits if edit.entry_id != name)
         self._edits += edits
         self._signatures.note_edits(index, edits, left)
 
-    def _leave(self, ident: str | None, back: list[Extraction], going: Going, why: str) -> None:
+    def _leave(self, index: int, back: list[Extraction], going: Going, why: str) -> None:
+        offset, ident = self._transcript.offset(index), self._transcript.entries[index].ident
         for part, _ in going:
-            self._judge.keep(part, f"not extractable: {why}")
+            self._judge.keep(offset, part, f"not extractable: {why}")
         self._missed += [(value.entry_id, why) for value in back]
         if ident is not None and ident in self._fields.sets:
             self._missed.append((ident, why))

@@ -9,7 +9,7 @@ from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Part, is_own_
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rule, ValueRules
 from brainsurgeon.model.sessions import Fingerprint
-from brainsurgeon.model.text import parse_time
+from brainsurgeon.model.text import counted, iso, parse_time
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
 FITS = "the session fits without this change"
@@ -95,6 +95,33 @@ def _by_rule(
     if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
     return Extract(_describe(part, entry))
+
+
+def otherwise(part: Part, entry: EntryState, rules: ValueRules, decision: Extract | Keep) -> str:
+    """Return what would change a decision, or nothing if the user cannot."""
+    rule = rules.match(part)
+    recent = rule.keep_recent if rule else rules.keep_recent
+    recent = min(recent, LAST) if entry.superseded else recent
+    match decision.reason:
+        case "disabled":
+            return "the key enabled"
+        case "excluded tool":
+            return f"the key exclude, which names {part.tool}"
+        case "already extracted":
+            return "brainsurgeon restore"
+        case "pinned" | "recent by its _extractable":
+            return "brainsurgeon pin --undo, or extract"
+        case "recent":
+            more = counted(recent - entry.position, "newer message")
+            return f"{more} (keep_recent = {recent})"
+        case "short":
+            least = rule.min_value_length if rule else rules.min_value_length
+            return f"more than {least:,} characters (min_value_length)"
+        case "no rule for this kind or tool":
+            return f"a rule for {part.kind} (the key rules), or brainsurgeon extract"
+    if isinstance(decision, Extract):
+        return "brainsurgeon pin"
+    return f"time: {iso(decision.until)}" if decision.until is not None else ""
 
 
 def _too_much(part: Part, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
-from brainsurgeon.model.plans import Amount, Plan, Removal
+from brainsurgeon.model.plans import Amount, Decision, Plan, Removal
 from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ALREADY, ONE_ROUND, ArchiveRecord, Fullness, Verdict
@@ -299,6 +299,52 @@ def _reasoning(plan: Plan) -> list[str]:
         return []
     tokens = f"{plan.reasoning_lost:,} tokens"
     return [f"reasoning  {tokens} behind the first value to extract: the provider drops them"]
+
+
+def decisions_json(listed: Iterable[Decision]) -> list[dict[str, Any]]:
+    return [
+        {"entry_id": one.entry_id, "path": dotted(one.path), "kind": one.kind, "tool": one.tool,
+         "chars": one.chars, "extracts": one.extracts, "reason": one.reason,
+         "otherwise": one.otherwise or None}
+        for one in listed
+    ]  # fmt: skip
+
+
+def decisions(listed: Sequence[Decision]) -> str:
+    """Return a table of the values of a session, in its order."""
+    if not listed:
+        return "no values"
+    rows = [
+        ("-" if one.extracts else "=", one.entry_id or "", one.tool or one.kind, one.reason,
+         f"{one.chars:,}")
+        for one in listed
+    ]  # fmt: skip
+    listing = table(("", "entry", "value", "why", "characters"), rows, left=4, fixed=2)
+    taken = counted(sum(one.extracts for one in listed), "value")
+    return f"{listing}\nthe next scan would extract {taken} (-) and keep the others (=)"
+
+
+def why_json(answer: reports.Explained) -> dict[str, Any]:
+    return {
+        "session": answer.session, "entry_id": answer.entry_id, "deferred": answer.deferred,
+        "decisions": decisions_json(answer.decisions),
+    }  # fmt: skip
+
+
+def why(answer: reports.Explained) -> str:
+    lines = [f"{safe(answer.session)}  {safe(answer.entry_id)}"]
+    for one in answer.decisions:
+        tool = f" of {safe(one.tool)}" if one.tool else ""
+        lines += [
+            f"{safe(dotted(one.path))}: {one.kind}{tool}, {counted(one.chars, 'character')}",
+            f"  {'the next scan extracts it' if one.extracts else 'stays'}: {safe(one.reason)}",
+            *([f"  changed by: {safe(one.otherwise)}"] if one.otherwise else []),
+        ]
+    if not answer.decisions:
+        lines.append("no value that could be extracted")
+    if answer.deferred:
+        lines.append(f"not now: {safe(answer.deferred)}")
+    return "\n".join(lines)
 
 
 def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> dict[str, Any]:

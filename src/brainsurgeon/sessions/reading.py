@@ -43,7 +43,7 @@ class ObstacleError(RefusedError):
     """The file cannot be replaced now. The obstacle may disappear without a change to the file."""
 
 
-class ChangedError(NotIdleError):
+class LineChangedError(NotIdleError):
     """A line is not the one that was read before."""
 
     def __init__(self) -> None:
@@ -90,17 +90,17 @@ class Opened(ABC):
         return claude_code.location(self.file.path) if ours else None
 
     def parsed(self, index: int) -> ParsedLine:
-        """Read the line of an entry again. Raises ChangedError if it is no longer the same."""
+        """Read the line of an entry again. Raises LineChangedError if it is no longer the same."""
         start, end = self.transcript.span(index)
         entry, raw = self.transcript.entries[index], self.read(start, end)
         if crc32(raw) != self.transcript.sums[entry.line]:
-            raise ChangedError
+            raise LineChangedError
         return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated)
 
     def check_lines(self) -> None:
-        """Raise ChangedError if the lines are not those that were read before."""
+        """Raise LineChangedError if the lines are not those that were read before."""
         if not self.transcript.describes(self.lines):
-            raise ChangedError
+            raise LineChangedError
 
     @abstractmethod
     def lines_from(self, offset: int, number: int) -> Iterable[Line]:

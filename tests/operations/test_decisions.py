@@ -1,0 +1,72 @@
+"""What `sessions --values` and `show --why` say about each value."""
+
+import os
+
+import pytest
+
+from brainsurgeon.errors import NotFoundError
+from brainsurgeon.operations.sessions import why
+from brainsurgeon.operations.set_extractable import set_extractable
+from building.world import Conversation, append
+
+
+@pytest.fixture
+def session(world):
+    """Write a session with an old long, an old short and a new result; return their ids."""
+    talk = Conversation()
+    idents = [talk.turn("x" * length) for length in (2000, 100, 2000)]
+    world.talk, world.path = talk, world.put("s.jsonl", talk.bytes())
+    return idents
+
+
+def decided(world, ident, **keys):
+    [decision] = why(world.settings(**keys), world.store, ident, None, world.clock()).decisions
+    return decision
+
+
+def add_messages(world, number):
+    before = len(world.talk.lines)
+    for _ in range(number):
+        world.talk.assistant("more")
+    append(world.path, world.talk.lines[before:])
+    os.utime(world.path, (0, 0))
+
+
+def test_recent_value_goes_after_as_many_messages_as_said(world, session):
+    """As many newer messages as `show --why` names let a recent value go, one less does not."""
+    *_, new = session
+    kept = decided(world, new)
+    assert kept.reason == "recent"
+    more = int(kept.otherwise.split()[0])
+
+    add_messages(world, more - 1)
+    assert not decided(world, new).extracts
+    add_messages(world, 1)
+    assert decided(world, new).extracts
+
+
+def test_short_value_goes_with_a_lower_limit(world, session):
+    """What is too short names the limit; below it, it goes."""
+    add_messages(world, 5)
+    kept = decided(world, session[1])
+    assert (kept.reason, kept.otherwise) == (
+        "short", "more than 500 characters (min_value_length)"
+    )  # fmt: skip
+    assert decided(world, session[1], min_value_length=99).extracts
+
+
+def test_pinned_restored_and_extracted_values_name_the_way_out(world, session):
+    """A value that a command keeps or takes names the command that undoes it."""
+    old, *_ = session
+    set_extractable(world.settings(), world.store, old, False, clock=world.clock)
+    assert decided(world, old).otherwise == "brainsurgeon pin --undo, or extract"
+    set_extractable(world.settings(), world.store, old, None, clock=world.clock)
+    os.utime(world.path, (0, 0))
+    assert decided(world, old).otherwise == "brainsurgeon pin"
+
+    assert world.scan().values_extracted == 1
+    assert decided(world, old).otherwise == "brainsurgeon restore"
+    world.restore_all()
+    assert decided(world, old).otherwise.startswith("time: ")
+    with pytest.raises(NotFoundError):
+        decided(world, "nowhere")
