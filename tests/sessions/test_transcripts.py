@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions import reading
-from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.discovery import discover, open_to_show
 from brainsurgeon.sessions.reading import LineChangedError, open_session
 from brainsurgeon.sessions.row_listing import open_rows
 from brainsurgeon.sessions.transcripts import Transcripts
@@ -199,6 +200,21 @@ def test_line_that_changed_since_it_was_read_cannot_be_edited(kept):
             list(map(opened.parsed, range(len(opened.transcript.entries))))
         with pytest.raises(LineChangedError):
             opened.check_lines()
+
+
+def show_while_it_changes(kept, file):
+    with open_to_show(file) as opened:
+        assert opened.transcript.entries
+        kept.change(b'"type":"message"', b'"type":"massage"')
+        opened.check_lines()
+
+
+def test_session_that_changes_while_it_is_shown_is_busy(kept):
+    """A command that only reads names the session and asks to try again."""
+    kept.write(PI.read_bytes())
+    [file] = discover([Root(str(kept.root))])
+    with pytest.raises(BusyError, match="changed while it was read; try again"):
+        show_while_it_changes(kept, file)
 
 
 def test_the_memory_of_kept_transcripts_is_limited(world):

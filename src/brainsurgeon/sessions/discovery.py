@@ -334,6 +334,8 @@ def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
             yield session
     except reading.RefusedError as why:
         raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
+    except reading.LineChangedError as why:
+        raise BusyError(f"{file.title}: {why}; try again") from why
     except OSError as why:
         raise failed(file.title, why) from why
 
