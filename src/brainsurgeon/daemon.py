@@ -215,7 +215,7 @@ class _Daemon:
         recent = (item for item in self._searched_at.items() if item[1] > now - SIGNALS_INTERVAL)
         self._searched_at = {**dict(recent), path: now}
         try:
-            find_signals(self._settings, self._store, path, time.time())
+            find_signals(self._settings, self._store, path, time.time(), self._transcripts)
         except Exception as error:  # noqa: BLE001  the next search may succeed
             self._log.error("signals_failed", module="daemon", reason=self._reason(error))
         self._pass_on_signals()

@@ -13,13 +13,16 @@ from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import discover_at, open_session
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
+from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
 
 TIMEOUT, MOST = 30.0, 1 << 20  # limits of a command: seconds, and bytes of its output
 RECENT = 60.0  # seconds; sessions in a database are read if they changed within this time
 
 
-def find_signals(settings: Settings, store: Store, path: str, now: float) -> None:
+def find_signals(
+    settings: Settings, store: Store, path: str, now: float, kept: Transcripts | None = None
+) -> None:
     roots = settings.root_directories()
     found = discover_at(roots, path)
     files = [found] if isinstance(found, SessionFile) else [
@@ -29,6 +32,7 @@ def find_signals(settings: Settings, store: Store, path: str, now: float) -> Non
         with suppress(OSError, RefusedError, BusyError):
             if not excluded(file, settings):
                 with open_session(file) as session:
+                    session.keeper = kept.transcript if kept is not None else None
                     notice(settings, store, session, now)
 
 
