@@ -118,13 +118,18 @@ def whole_outputs(world):
     world.put("s.jsonl", talk.bytes())
 
 
+def picture(number, size):
+    data = base64.b64encode(random.Random(number).randbytes(size)).decode()
+    return {
+        "type": "image", "source": {"type": "base64", "data": data, "media_type": "image/png"},
+    }  # fmt: skip
+
+
 def screenshots(world):
     """Put pictures of an MCP server into results; each is stored for the screen, too."""
     talk = ClaudeConversation()
     for number in range(8):
-        data = base64.b64encode(random.Random(number).randbytes(43_000)).decode()
-        source = {"type": "base64", "data": data, "media_type": "image/png"}
-        shown = [{"type": "text", "text": "Screenshot"}, {"type": "image", "source": source}]
+        shown = [{"type": "text", "text": "Screenshot"}, picture(number, 43_000)]
         talk.user()
         talk.call(f"toolu_{number}", "mcp__browser__shot", {"url": "/"})
         talk.result(shown, f"toolu_{number}", shown)
@@ -136,11 +141,9 @@ def pictures_as_text(world):
     """Put pictures into results as JSON text. They were sent as text, and the prompt refused."""
     talk = ClaudeConversation()
     for number in range(6):
-        data = base64.b64encode(random.Random(number).randbytes(69_000)).decode()
-        source = {"type": "base64", "data": data, "media_type": "image/png"}
         talk.user()
         talk.call(f"toolu_{number}", "Read", {"file_path": "/w/a.png"})
-        talk.result(json.dumps([{"type": "image", "source": source}]), f"toolu_{number}")
+        talk.result(json.dumps([picture(number, 69_000)]), f"toolu_{number}")
         del talk.lines[-1]["toolUseResult"]
         talk.assistant()
     talk.user()

@@ -1,8 +1,7 @@
 """What the entries of a session mean together: which are sent, and where the last turn is."""
 
-from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ class Around(Struct, frozen=True):
         return kind == "tool_result" and call in self.replaced
 
 
-class Chain(ABC):
+class Chain:
     """What the entries of a session mean together. Indexes are those of entries.
 
     `counts[i]` is the number of live messages up to entry `i`. `dead` has the reason why the next
@@ -79,10 +78,3 @@ class Chain(ABC):
         self.counts.append(before + (live and entry.is_message))
         if not live:
             self.off.add(index)
-
-    @abstractmethod
-    def extended(self, entries: Sequence[Entry]) -> bool:
-        """Add the entries that are new at the end. False: make a new chain of all instead.
-
-        After that, the chain is no longer valid.
-        """

@@ -526,9 +526,6 @@ class ClaudeChain(Chain):
                     return left or None, quiet
         return None, 0.0
 
-    def extended(self, entries: Sequence[Record]) -> bool:  # noqa: ARG002
-        return False
-
 
 def _tools(view: ClaudeLine) -> dict[str, str]:
     blocks = view.uses if view.kind == "assistant" else ()

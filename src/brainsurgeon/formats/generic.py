@@ -67,18 +67,13 @@ class EntryTurn(Struct, frozen=True, gc=False):
 class GenericChain(Chain):
     def __init__(self, entries: Sequence[Record]) -> None:
         super().__init__()
-        self.extended(entries)
-
-    def extended(self, entries: Sequence[Record]) -> bool:
-        for index in range(len(self.counts), len(entries)):
-            entry = entries[index]
+        for index, entry in enumerate(entries):
             self.count(index, entry, live=entry.own is not None)
             if entry.own is None:
                 self.open_turn = self.open_turn if entry.terminated else base.STILL_WRITTEN
             elif entry.is_message:
                 self.open_turn = entry.own.left
                 self.last_user = index if entry.own.is_prompt else self.last_user
-        return True
 
 
 class Generic(base.Format):

@@ -480,9 +480,6 @@ class OpenClawChain(Chain):
             return True
         return self._is_openclaw and now.passes_on(then)
 
-    def extended(self, entries: Sequence[Record]) -> bool:  # noqa: ARG002
-        return False
-
 
 class OpenClaw(Format):
     name = "openclaw"

@@ -147,10 +147,6 @@ def _walk_members(
     return at + 1
 
 
-def find_spans(raw: bytes, _: Entry, paths: Iterable[KeyPath]) -> dict[KeyPath, Span]:
-    return locate(raw, paths)
-
-
 # All our fields are at the top level of an entry, never in a message or block: providers answer 400
 # to an unknown key in a block.
 

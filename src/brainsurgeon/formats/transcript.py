@@ -54,11 +54,9 @@ class Transcript:
         If this raises an error, the transcript is no longer valid.
         """
         complete = self.complete
-        dropped = complete < len(self.starts)
-        if dropped:
-            del self.starts[complete:], self.sums[complete:]
-            while self.entries and self.entries[-1].line >= complete:
-                self.entries.pop()
+        del self.starts[complete:], self.sums[complete:]
+        while self.entries and self.entries[-1].line >= complete:
+            self.entries.pop()
         for line in lines:
             self.starts.append(line.offset)
             self.sums.append(crc32(line.raw or b""))
@@ -66,8 +64,7 @@ class Transcript:
             self.stop = line.offset + len(line.raw or b"")
             whole = line.terminated and line.raw is not None
             self.end = line.offset + len(line.raw or b"") + 1 if whole else line.offset
-        if dropped or not self.chain.extended(self.entries):
-            self.chain = self.form.chain(self.entries)
+        self.chain = self.form.chain(self.entries)
 
     def describes(self, lines: Iterable[Line]) -> bool:
         """Check that these are, byte for byte, the lines that were read."""
@@ -78,7 +75,7 @@ class Transcript:
         """Read the lines again in which edits were made. `read` reads the edited session."""
         longer = Counter[int]()
         for edit in edits:
-            longer[bisect_right(self.starts, edit.start) - 1] -= gain((edit,))
+            longer[self.line_at(edit.start)] -= gain((edit,))
         shifts = [0, *accumulate(longer[line] for line in range(len(self.starts)))]
         self.starts = array("q", map(add, self.starts, shifts))
         self.end, self.stop = self.end + shifts[-1], self.stop + shifts[-1]
@@ -92,6 +89,10 @@ class Transcript:
             self.sums[line] = crc32(raw)
             entries += self.form.entries(Line(line + 1, self.starts[line], raw), line)
         self.entries, self.chain = entries, self.form.chain(entries)
+
+    def line_at(self, offset: int) -> int:
+        """Return the index of the line that contains an offset."""
+        return bisect_right(self.starts, offset) - 1
 
     def offset(self, index: int) -> int:
         return self.starts[self.entries[index].line]

@@ -2,7 +2,6 @@
 
 import json
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -62,15 +61,15 @@ class Judge:
         self._sets, self._pins = session.sets, session.records.pins
 
     def keep(self, offset: int, part: Part | Removal, why: str) -> None:
-        """Let a value of the line at an offset stay, whatever was decided before."""
+        """Decide that a value of the line at an offset stays, whatever was decided before."""
         self._decided[offset, part.path] = (part, Keep(why), "")
 
     def keep_edited(self, edit: Removal, why: str) -> None:
-        starts = self._transcript.starts
-        self.keep(starts[bisect_right(starts, edit.start) - 1], edit, why)
+        transcript = self._transcript
+        self.keep(transcript.starts[transcript.line_at(edit.start)], edit, why)
 
     def take(self, place: Place, removal: Removal) -> None:
-        """Let a signature leave that would stay by the rules."""
+        """Decide that a signature leaves, which would stay by the rules."""
         self._decided[place] = (removal, Extract(removal.reason), "")
 
     def protect(self, ident: str | None, until: float | None) -> None:
@@ -200,7 +199,7 @@ class Judge:
     def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
         ident = parsed.ident or ""
         name, rest = placeholder_id(ident), self._session.form.rest(parsed.entry)
-        places = splice.find_spans(parsed.raw, parsed.entry, [part.path for part, _ in going])
+        places = splice.locate(parsed.raw, [part.path for part, _ in going])
         once = self._once.setdefault
         for part, decision in going:
             start, end = places[part.path]

@@ -65,7 +65,7 @@ class Transcripts:
         return kept
 
     def follow(self, opened: Opened, edits: Iterable[Edit]) -> None:
-        """Let what is kept of a session describe it after our own edits."""
+        """Make what is kept of a session describe it after our own edits."""
         path = opened.file.path
         if kept := self._kept.get(path):
             self.forget(path)
