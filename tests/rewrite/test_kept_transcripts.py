@@ -10,6 +10,7 @@ import pytest
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.operations.signals import find_signals
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.world import SAMPLES, Conversation, World, append, dump, pin, sql
 
@@ -128,6 +129,18 @@ def test_scan_after_an_extraction_reads_the_new_end(daemon):
     append_turn(path, talk)
 
     assert bytes_read(lambda: daemon.scan(only=[str(path)])) < 500_000 < path.stat().st_size
+
+
+def test_search_for_signals_reads_the_new_end_of_a_kept_session(daemon):
+    """At each change of a large session, only its new lines are read to look for signals."""
+    path, talk = long_session(daemon)
+    daemon.scan()
+    append_turn(path, talk)
+
+    def search():
+        find_signals(daemon.settings(), daemon.store, str(path), daemon.clock(), daemon.kept)
+
+    assert bytes_read(search) < 500_000 < path.stat().st_size
 
 
 @pytest.mark.parametrize("change", ["shorter", "other bytes", "another file", "a request"])

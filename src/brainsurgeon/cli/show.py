@@ -58,6 +58,8 @@ def sessions(
     if session is not None:
         if agent or state:
             raise UsageError("--agent and --state cannot be combined with a SESSION")
+        if values and preview:
+            raise UsageError("--values and --preview cannot be combined")
         if values:
             _print_decisions(session)
             return
@@ -93,9 +95,11 @@ def _print_context(session: str, *, preview: bool) -> None:
 def _print_decisions(session: str) -> None:
     with options.reading() as (settings, store):
         context = operations.sessions.context(settings, store, session, time.time())
-    listed = context.plan.decisions
-    in_json = {"session": context.session, "decisions": render.turns.decisions_json(listed)}
-    options.print_answer(in_json, render.turns.decisions, listed)
+    in_json = {
+        "session": context.session, "deferred": context.waits,
+        "decisions": render.turns.decisions_json(context.plan.decisions),
+    }  # fmt: skip
+    options.print_answer(in_json, render.turns.decisions, context)
 
 
 def estimate(session: list[str] | None = Argument(None, help="Only these sessions.")) -> None:

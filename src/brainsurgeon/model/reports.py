@@ -434,6 +434,11 @@ class Context(Struct, frozen=True):
     unreached: tuple[Filling, ...] = ()  # long texts that are in no value
 
     @property
+    def waits(self) -> str | None:
+        """Why nothing may be extracted now."""
+        return self.plan.deferred or (None if self.state == "idle" else self.state)
+
+    @property
     def filling(self) -> list[Filling]:
         """Account for every byte of the session, one taken for one character."""
         sums = Amounts()

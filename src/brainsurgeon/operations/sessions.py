@@ -187,7 +187,7 @@ def why(settings: Settings, store: Store, entry: str, session: str | None, now: 
     chosen, ident = entry_in(settings, store, entry, session)
     found = context(settings, store, chosen, now)
     decisions = [one for one in found.plan.decisions if one.entry_id == ident]
-    return Explained(found.session, ident, found.plan.deferred, decisions)
+    return Explained(found.session, ident, found.waits, decisions)
 
 
 def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:

@@ -310,10 +310,12 @@ def decisions_json(listed: Iterable[Decision]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def decisions(listed: Sequence[Decision]) -> str:
+def decisions(context: reports.Context) -> str:
     """Return a table of the values of a session, in its order."""
+    listed = context.plan.decisions
+    waits = [f"not now: {safe(context.waits)}"] if context.waits else []
     if not listed:
-        return "no values"
+        return "\n".join(["no value that could be extracted", *waits])
     rows = [
         ("-" if one.extracts else "=", one.entry_id or "", one.tool or one.kind, one.reason,
          f"{one.chars:,}")
@@ -321,7 +323,8 @@ def decisions(listed: Sequence[Decision]) -> str:
     ]  # fmt: skip
     listing = table(("", "entry", "value", "why", "characters"), rows, left=4, fixed=2)
     taken = counted(sum(one.extracts for one in listed), "value")
-    return f"{listing}\nthe next scan would extract {taken} (-) and keep the others (=)"
+    sums = f"the next scan would extract {taken} (-) and keep the others (=)"
+    return "\n".join([listing, sums, *waits])
 
 
 def why_json(answer: reports.Explained) -> dict[str, Any]:
