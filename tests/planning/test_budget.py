@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.model.entries import OLD, Part
+from brainsurgeon.model.entries import OLD, Value
 from brainsurgeon.model.rules import Budget, Rule, Rules
 from brainsurgeon.planning.budget import rules_at, rungs
 from brainsurgeon.planning.rules import EntryState, Extract, Keep, extract
@@ -97,7 +97,7 @@ def test_relief_steps_of_a_database_exclude_the_halves():
 
 
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):
-    part = Part(("x",), kind, chars, "b", block=state.pop("block", False))
+    part = Value(("x",), kind, chars, "b", block=state.pop("block", False))
     entry = EntryState("e", position, **state)
     return extract(part, "v", entry, rules, 1000.0)
 

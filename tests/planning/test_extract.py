@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from brainsurgeon.model.entries import KINDS, OLD, Part
+from brainsurgeon.model.entries import KINDS, OLD, Value
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.planning.rules import (
@@ -24,7 +24,7 @@ PLACEHOLDER = "[[extracted-a1]]"
 RULES = Rules(
     rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)), keep_after_restore=600.0
 )
-PART = Part(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
+PART = Value(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
 ENTRY = EntryState("a1", 3, placeholders=frozenset({PLACEHOLDER}))
 
 

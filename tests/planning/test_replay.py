@@ -8,7 +8,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
-from brainsurgeon.planning.replay import Prompted, Replay, Value, bill, history, unpruned
+from brainsurgeon.planning.replay import Prompted, Replay, ReplayedValue, bill, history, unpruned
 from building.format_reading import Reading
 from building.world import Conversation
 
@@ -19,7 +19,7 @@ def call(at, tokens, cached, **more):
 
 
 # Two calls; after a break of 80 s a third, to a warm cache; after 15 minutes a fourth.
-VALUE = Value(1, 3, 6_000)
+VALUE = ReplayedValue(1, 3, 6_000)
 CALLS = [
     call(10, 10_000, 0), call(20, 17_000, 10_000), call(110, 17_200, 17_000), call(1010, 17_400, 0),
 ]  # fmt: skip
@@ -77,7 +77,7 @@ def test_second_call_after_an_extraction_reads_what_the_first_sent(written, cach
 
 def test_change_that_does_not_pay_waits_for_a_cold_cache():
     """With "pays", a small value before a long rest is extracted early only near the limit."""
-    events = session(value=Value(1, 3, 600))
+    events = session(value=ReplayedValue(1, 3, 600))
 
     assert sizes(replay("pays", events))[2] == (17_200, 17_000)
     assert sizes(replay("pays", events))[3] == (16_800, 0)
@@ -89,7 +89,7 @@ def test_call_reads_the_longest_unchanged_prefix(written, read):
     """A provider that counts cache writes caches whole prompts; others cache any prefix."""
     third, fourth = call(110, 18_000, 17_000), call(210, 18_200, 18_000, written=written)
     events = [*session([*CALLS[:2], third, fourth])[:-2], Prompted(200, 20), fourth]
-    events.insert(4, Value(3, 10, 500))
+    events.insert(4, ReplayedValue(3, 10, 500))
 
     assert sizes(replay("always", events)) == [
         (10_000, 0), (17_000, 10_000), (12_000, 10_000), (11_700, read),
@@ -110,14 +110,14 @@ def test_a_prompt_from_before_a_compaction_is_no_cached_prefix():
 
 def test_unpruned_restores_the_calls_of_a_pruned_session():
     """The calls are those that the session would have made without extraction."""
-    pruned = session(replay("always"), Value(1, 3, 6_000, taken_at=50))
+    pruned = session(replay("always"), ReplayedValue(1, 3, 6_000, taken_at=50))
 
     assert [event for event in unpruned(pruned) if isinstance(event, ModelCall)] == CALLS
 
 
 def test_replay_applies_recency_and_min_reclaim():
     """A replay extracts neither recent values nor less than `min_reclaim`."""
-    recent = session(value=Value(8, 3, 6_000))
+    recent = session(value=ReplayedValue(8, 3, 6_000))
 
     assert sizes(replay("always", recent))[2:] == [(17_200, 17_000), (11_400, 0)]
     assert sizes(replay("always", rules=Rules((), min_reclaim=0.4))) == sizes(CALLS)
@@ -141,7 +141,7 @@ def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
     all_rules = Rules(rules, keep_recent=20, superseded=True)
     events = history(session.transcript, Records(), all_rules, session.parsed)
 
-    assert next(event.keep for event in events if isinstance(event, Value)) == keep
+    assert next(event.keep for event in events if isinstance(event, ReplayedValue)) == keep
 
 
 def test_replay_forgets_extractions_at_a_new_context():

@@ -8,7 +8,7 @@ from brainsurgeon.formats.base import Format, dict_or_empty
 from brainsurgeon.formats.claude_code import ClaudeCode
 from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClaw
-from brainsurgeon.model.entries import BOM, Entry, parse
+from brainsurgeon.model.entries import BOM, JsonObject, parse
 
 FORMATS: dict[str, Format] = {
     "openclaw": OpenClaw(), "claude-code": ClaudeCode(), "generic": Generic(),
@@ -50,7 +50,7 @@ def recognise(
     return Beginning(adapter, "", adapter.name, adapter.session(entries))
 
 
-def _name(entries: Sequence[Entry]) -> str:
+def _name(entries: Sequence[JsonObject]) -> str:
     header = entries[0]
     if header.get("type") == "session_meta" and "id" in dict_or_empty(header.get("payload")):
         return codex.NAME

@@ -18,17 +18,16 @@ from brainsurgeon.formats.chain import Around, Chain
 from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
     BOM,
-    Entry,
+    JsonObject,
     KeyPath,
     Kind,
     Line,
-    Part,
+    Value,
     parse,
     placeholder_in,
     value_at,
 )
-from brainsurgeon.model.transcript import CallFacts, Result
-from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.transcript import CallFacts, Entry, Result
 from brainsurgeon.model.turns import (
     GAVE_UP,
     NOTHING,
@@ -76,18 +75,18 @@ class Format(ABC):
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
 
     @abstractmethod
-    def recognises(self, entries: Sequence[Entry]) -> bool:
+    def recognises(self, entries: Sequence[JsonObject]) -> bool:
         """Check whether a file with these first entries is of this format."""
 
-    def refuses(self, header: Entry) -> str | None:  # noqa: ARG002
+    def refuses(self, header: JsonObject) -> str | None:  # noqa: ARG002
         """Return why a file with this first entry is left alone, or None."""
         return None
 
     @abstractmethod
-    def session(self, head: Sequence[Entry]) -> str | None:
+    def session(self, head: Sequence[JsonObject]) -> str | None:
         """Return the id of the conversation. It must never change while the file is used."""
 
-    def rest(self, entry: Entry) -> bytes | None:  # noqa: ARG002
+    def rest(self, entry: JsonObject) -> bytes | None:  # noqa: ARG002
         """Return a digest that tells entries with equal ids apart; None if ids are unique.
 
         It is of parts that are never edited.
@@ -99,10 +98,10 @@ class Format(ABC):
         return _UUID.fullmatch(entry_id) is not None
 
     @abstractmethod
-    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:
+    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:
         """Return the id of the entry within its session, or None if it has no usable one."""
 
-    def entries(self, line: Line, index: int) -> tuple[Record, ...]:
+    def entries(self, line: Line, index: int) -> tuple[Entry, ...]:
         """Return what a line says without other lines. Every line has at least one entry."""
         entry = parse(line.raw) if line.raw else None
         if entry is not None:
@@ -113,24 +112,24 @@ class Format(ABC):
             read = self.record(entry, line, index)
             return (replace(read, ident=None, values=(), thoughts=None, marks=None),)
         marks = marks_in(raw, None, (), has_emptied=False)
-        return (Record(index, line.terminated, marks=marks, own=self.own_of_unreadable(line)),)
+        return (Entry(index, line.terminated, marks=marks, own=self.own_of_unreadable(line)),)
 
     @abstractmethod
-    def record(self, entry: Entry, line: Line, index: int) -> Record:
+    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         """Return what a line with one entry says."""
 
     def own_of_unreadable(self, line: Line) -> Any:  # noqa: ARG002
         return None
 
     @abstractmethod
-    def chain(self, entries: Sequence[Record]) -> Chain:
+    def chain(self, entries: Sequence[Entry]) -> Chain:
         """Return what the entries mean together."""
 
     @abstractmethod
-    def values(self, entry: Entry) -> Iterator[Part]:
+    def values(self, entry: JsonObject) -> Iterator[Value]:
         """Yield the values of the entry, as far as they are known without other entries."""
 
-    def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
+    def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         """Complete values by what other entries say. Of values that are left out, 0 is sent."""
         for value in values:
             resolved = replace(value, sent=0) if around.omits(value.kind, value.call) else value
@@ -138,23 +137,23 @@ class Format(ABC):
             yield replace(resolved, locked=LAST_TURN) if locked else resolved
 
     @abstractmethod
-    def turn_step(self, entry: Entry) -> TurnStep | None:
+    def turn_step(self, entry: JsonObject) -> TurnStep | None:
         """Return the entry as a step of its turn; None if it is no part of the conversation."""
 
     @abstractmethod
-    def calls(self, entry: Entry) -> Iterator[ToolCall]:
+    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
         """Yield the tool calls in the entry."""
 
     @abstractmethod
-    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
+    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
         """Yield the texts of the tool results in the entry."""
 
     @abstractmethod
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: JsonObject) -> Sent:
         """Return the size of the entry in requests, as far as it is known without others."""
 
 
-def _with_digest(value: Part, entry: Entry) -> Part:
+def _with_digest(value: Value, entry: JsonObject) -> Value:
     if value.dead or value.kind not in ("tool_result", "system"):
         return value
     content = value_at(entry, value.path)
@@ -162,7 +161,7 @@ def _with_digest(value: Part, entry: Entry) -> Part:
     return replace(value, digest=digest(text))
 
 
-def values_sent(values: Iterable[Part], sent: Sent, entry: Entry) -> tuple[Part, ...]:
+def values_sent(values: Iterable[Value], sent: Sent, entry: JsonObject) -> tuple[Value, ...]:
     """Return the values of an entry. `sent` is its size in a request."""
     listed = [_with_digest(value, entry) for value in values]
     if sent == NOTHING:
@@ -217,7 +216,7 @@ def digest(text: str) -> bytes:
 class ParsedLine(Struct, frozen=True):
     offset: int
     raw: bytes
-    entry: Entry
+    entry: JsonObject
     ident: str | None
     terminated: bool
 
@@ -277,7 +276,7 @@ def _collect(
 def leaves(
     value: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None, *,
     locked: str | None = None, dead: bool = False,
-) -> Iterator[Part]:  # fmt: skip
+) -> Iterator[Value]:  # fmt: skip
     for at, text in strings_in(value, path):
         yield leaf(text, at, kind, tool, call, locked, dead)
 
@@ -286,19 +285,19 @@ def leaf(
     text: str, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None,
     locked: str | None = None, dead: bool = False, before_compaction: bool | None = None,
     sent: int | None = None,
-) -> Part:  # fmt: skip
+) -> Value:  # fmt: skip
     chars = len(text)
     if kind == "tool_call":  # sent as JSON
         escaped = len(encode_basestring(text)) - 2
         sent = escaped if escaped != chars else None
-    return Part(
+    return Value(
         path, kind, chars, tool, False, locked, dead, None, call, False, before_compaction, sent
     )
 
 
 def content_parts(
     content: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
-) -> Iterator[Part]:
+) -> Iterator[Value]:
     if isinstance(content, str):
         yield from leaves(content, path, kind, tool, call)
     for index, block in blocks_in(content):
@@ -306,18 +305,18 @@ def content_parts(
 
 
 def block_parts(
-    block: Entry, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
-) -> Iterator[Part]:
+    block: JsonObject, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
+) -> Iterator[Value]:
     """Yield a text, or a whole image or document: providers refuse a placeholder in its data."""
     if block.get("type") == "text":
         if text := str_or_none(block.get("text")):
-            yield Part(below(path, "text"), kind, len(text), tool, call=call)
+            yield Value(below(path, "text"), kind, len(text), tool, call=call)
     elif block.get("type") in ("image", "document"):
         data = block.get("data")
         if not isinstance(data, str):
             data = dict_or_empty(block.get("source")).get("data")
         if isinstance(data, str) and data:
-            yield Part(path, kind, len(data), tool, block=True, call=call)
+            yield Value(path, kind, len(data), tool, block=True, call=call)
 
 
 _REFERENCES = (
@@ -325,7 +324,7 @@ _REFERENCES = (
 )  # fmt: skip
 
 
-def references(entry: Entry) -> tuple[str, ...]:
+def references(entry: JsonObject) -> tuple[str, ...]:
     return tuple([entry[key] for key in _REFERENCES if isinstance(entry.get(key), str)])
 
 
@@ -352,11 +351,11 @@ def str_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def dict_or_empty(value: object) -> Entry:
+def dict_or_empty(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def blocks_in(content: object, *types: str) -> Iterator[tuple[int, Entry]]:
+def blocks_in(content: object, *types: str) -> Iterator[tuple[int, JsonObject]]:
     for index, block in enumerate(content) if isinstance(content, list) else ():
         if isinstance(block, dict) and (not types or block.get("type") in types):
             yield index, block
@@ -399,7 +398,7 @@ def is_damaged(signature: object, models: Iterable[str]) -> bool:
     return True
 
 
-def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator[ResultText]:
+def results_in(entry: JsonObject, parts: Iterable[Value], call_id: object) -> Iterator[ResultText]:
     for part in parts:
         text = value_at(entry, part.path)
         if isinstance(text, str):
@@ -407,7 +406,7 @@ def results_in(entry: Entry, parts: Iterable[Part], call_id: object) -> Iterator
 
 
 def calls_in(
-    blocks: Iterable[tuple[int, Entry]], path: KeyPath, key: str
+    blocks: Iterable[tuple[int, JsonObject]], path: KeyPath, key: str
 ) -> Iterator[ToolCall]:  # fmt: skip
     for index, block in blocks:
         yield ToolCall(
@@ -432,7 +431,7 @@ def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
 
 
 def reply_step(
-    message: Entry, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
+    message: JsonObject, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
     """Return a reply as a step of its turn. `linked` are `parent` and `names` of the TurnStep."""

@@ -53,17 +53,16 @@ from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
     OLD,
     PREFIX,
-    Entry,
+    JsonObject,
     KeyPath,
     Kind,
     Line,
-    Part,
+    Value,
     placeholder_in,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.transcript import CallFacts, Thoughts
-from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.transcript import CallFacts, Entry, Thoughts
 from brainsurgeon.model.turns import (
     NOTHING,
     ModelCall,
@@ -94,18 +93,18 @@ class TreeLine(Struct, frozen=True, gc=False):
 class ClaudeLine(Struct, frozen=True, gc=False):
     """A line, with what most questions about it look at."""
 
-    entry: Entry
+    entry: JsonObject
     kind: Any  # its type
     ident: str | None
-    message: Entry
+    message: JsonObject
     content: Any
-    blocks: list[tuple[int, Entry]]
-    thinking: list[tuple[int, Entry]]
-    uses: list[tuple[int, Entry]]
-    results: list[tuple[int, Entry]]
+    blocks: list[tuple[int, JsonObject]]
+    thinking: list[tuple[int, JsonObject]]
+    uses: list[tuple[int, JsonObject]]
+    results: list[tuple[int, JsonObject]]
 
 
-def _view(entry: Entry) -> ClaudeLine:
+def _view(entry: JsonObject) -> ClaudeLine:
     message = entry.get("message")
     if not isinstance(message, dict):
         message = {}
@@ -132,26 +131,26 @@ def _node(view: ClaudeLine, offset: int, time: float | None) -> TreeLine | None:
     )  # fmt: skip
 
 
-def entry_id(entry: Entry) -> str | None:
+def entry_id(entry: JsonObject) -> str | None:
     uuid = entry.get("uuid")
     return usable_id(uuid) if isinstance(uuid, str) and entry.get("type") in CHAINED else None
 
 
-def message_of(entry: Entry) -> Entry:
+def message_of(entry: JsonObject) -> JsonObject:
     return dict_or_empty(entry.get("message"))
 
 
-def blocks_of(entry: Entry, *types: str) -> Iterator[tuple[int, Entry]]:
+def blocks_of(entry: JsonObject, *types: str) -> Iterator[tuple[int, JsonObject]]:
     return blocks_in(message_of(entry).get("content"), *types)
 
 
-def is_message(entry: Entry) -> bool:
+def is_message(entry: JsonObject) -> bool:
     if entry.get("type") not in ("user", "assistant"):
         return False
     return entry.get("isMeta") is not True and entry.get("isVisibleInTranscriptOnly") is not True
 
 
-def _ids_in(blocks: Iterable[tuple[int, Entry]], key: str) -> tuple[str, ...]:
+def _ids_in(blocks: Iterable[tuple[int, JsonObject]], key: str) -> tuple[str, ...]:
     ids = [block.get(key) for _, block in blocks]
     return tuple([ident for ident in ids if isinstance(ident, str)])
 
@@ -175,7 +174,7 @@ _MOST_NEAR = 1000  # lines to try: a file may have 100,000 lines with one time
 
 
 class Tree:
-    def __init__(self, lines: list[TreeLine], leaf: str | None, metadata: Entry) -> None:
+    def __init__(self, lines: list[TreeLine], leaf: str | None, metadata: JsonObject) -> None:
         self._lines = lines
         self.in_subagent_file = all(node.is_subagent for node in lines)
         nodes = [node for node in lines if node.is_subagent == self.in_subagent_file]
@@ -324,7 +323,7 @@ def _waiting(change: str | None, before: int) -> int:
     return max(0, before + changes.get(change or "", 0))
 
 
-def _cleared(message: Entry) -> int:
+def _cleared(message: JsonObject) -> int:
     """Return how many results the provider cleared from this answer's prompt, oldest first.
 
     Claude Code asks for it after a pause. (provider's page "Context editing")
@@ -338,13 +337,13 @@ def _first_text(view: ClaudeLine) -> str:
     return next((text for _, text in texts_in(view.content)), "")
 
 
-_NONE: Entry = {}  # a single empty object for all entries
+_NONE: JsonObject = {}  # a single empty object for all entries
 
 
 class ChainFacts(Struct, frozen=True, gc=False):
     node: TreeLine | None = None
     tools: Mapping[str, str] = field(default_factory=lambda: _NONE)
-    metadata: Entry = field(default_factory=lambda: _NONE)  # of a compaction
+    metadata: JsonObject = field(default_factory=lambda: _NONE)  # of a compaction
     cleared: int = 0
     is_meta: bool = False
     replaced: tuple[str, ...] = ()
@@ -385,7 +384,7 @@ def _facts(view: ClaudeLine, time: float | None) -> ChainFacts:
 _NO_FACTS = ChainFacts()
 
 
-def _stripped(entry: Entry) -> tuple[str, int] | None:
+def _stripped(entry: JsonObject) -> tuple[str, int] | None:
     """Return what thinking Claude Code left out for good when it made a refused request again.
 
     A provider refuses thinking of another account, or with changes before it (2.1.332).
@@ -398,10 +397,10 @@ def _stripped(entry: Entry) -> tuple[str, int] | None:
 
 
 class ClaudeChain(Chain):
-    def __init__(self, entries: Sequence[Record]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
         self._leaf: str | None = None
-        self._metadata: Entry = {}
+        self._metadata: JsonObject = {}
         self._waiting = 0  # prompts in the queue
         self._answers: dict[str, str] = {}  # ids of calls by the ids of the entries that answer
         self._named: set[str] = set()  # calls whose results the agent itself replaced
@@ -456,7 +455,7 @@ class ClaudeChain(Chain):
             call = self._answers[node.parent]
             self.beside[node.uuid] = self._answers[node.uuid] = call
 
-    def _place(self, index: int, entry: Record, node: TreeLine | None, boundary: int) -> None:
+    def _place(self, index: int, entry: Entry, node: TreeLine | None, boundary: int) -> None:
         """Count the next entry. `node` is None if it is not live.
 
         An API message counts once, at its newest line. A call has the position of its result.
@@ -482,7 +481,7 @@ class ClaudeChain(Chain):
             if node.is_message and not node.results:
                 self.last_user = index
 
-    def _note_answer(self, index: int, entry: Record, message: str) -> None:
+    def _note_answer(self, index: int, entry: Entry, message: str) -> None:
         if entry.call and entry.call.model:
             self._model = entry.call.model
         if entry.thoughts and entry.thoughts.blocks:
@@ -494,14 +493,14 @@ class ClaudeChain(Chain):
             lines = self._thoughts.get(message, [])[kept:]
             self._stripped.append((lines[0] if lines else 0, index))
 
-    def thinks(self, index: int, entry: Record) -> bool:
+    def thinks(self, index: int, entry: Entry) -> bool:
         # 2.1.332 leaves out the thinking of other models. 2.1.112 sends it, and the provider leaves
         # it out.
         model = entry.call.model if entry.call else None
         is_same = None in (model, self._model) or model == self._model
         return is_same and not any(first <= index < end for first, end in self._stripped)
 
-    def position(self, index: int, entry: Record) -> int:
+    def position(self, index: int, entry: Entry) -> int:
         at, counted = index, entry.is_message
         if index in self.off:
             return OLD
@@ -514,7 +513,7 @@ class ClaudeChain(Chain):
         return after if counted else max(after - 1, 0)
 
     @staticmethod
-    def _open(entries: Sequence[Record], *, in_subagent_file: bool) -> tuple[str | None, float]:
+    def _open(entries: Sequence[Entry], *, in_subagent_file: bool) -> tuple[str | None, float]:
         for entry in reversed(entries):
             facts = entry.own
             if facts is None:
@@ -541,7 +540,7 @@ _CONTENT: KeyPath = ("message", "content")
 _SHOWN: KeyPath = ("toolUseResult",)
 
 
-def _tool_result(block: Entry, took: int | None) -> ToolResult:
+def _tool_result(block: JsonObject, took: int | None) -> ToolResult:
     failed = block.get("is_error") is True
     finding = first_line(text for _, text in texts_in(block.get("content"))) if failed else ""
     code = _EXIT.match(finding)
@@ -593,12 +592,14 @@ def _block_path(index: int) -> KeyPath:
     return below(_CONTENT, index)
 
 
-def _assistant(view: ClaudeLine) -> Iterator[Part]:
+def _assistant(view: ClaudeLine) -> Iterator[Value]:
     if view.thinking:
         instead, thinking = _thinking(view)
         for (path, chars), (_, block) in zip(thinking, view.thinking, strict=True):
             sent = len(str_or_empty(block.get("thinking"))) if block["type"] == "thinking" else 0
-            yield Part(path, "thinking", chars, block=True, instead=instead, signed=True, sent=sent)
+            yield Value(
+                path, "thinking", chars, block=True, instead=instead, signed=True, sent=sent
+            )
     if isinstance(view.content, str):
         yield from leaves(view.content, _CONTENT, "assistant", None)
     for index, block in view.blocks:
@@ -629,7 +630,7 @@ def _has_emptied(view: ClaudeLine) -> bool:
     return view.content == [] or any(block == _BLANK for _, block in view.blocks)
 
 
-def _user(view: ClaudeLine) -> Iterator[Part]:
+def _user(view: ClaudeLine) -> Iterator[Value]:
     entry, content = view.entry, view.content
     if dict_or_empty(entry.get("origin")).get("kind") == "task-notification":
         locked = "the agent would call the task unfinished"
@@ -643,7 +644,7 @@ def _user(view: ClaudeLine) -> Iterator[Part]:
         yield from _result(block, below(_block_path(index), "content"))
 
 
-def _beside(entry: Entry, call: str | None) -> Iterator[Part]:
+def _beside(entry: JsonObject, call: str | None) -> Iterator[Value]:
     """Yield the copies of a result that are never sent."""
     shown = entry.get("toolUseResult")
     if shown:
@@ -651,7 +652,7 @@ def _beside(entry: Entry, call: str | None) -> Iterator[Part]:
         after = None
         if chars := _whole(shown, texts):
             after = False
-            yield Part(
+            yield Value(
                 _SHOWN, "tool_result", chars, block=True, dead=True, call=call,
                 before_compaction=True,
             )  # fmt: skip
@@ -664,7 +665,7 @@ def _beside(entry: Entry, call: str | None) -> Iterator[Part]:
 _CLEARED = "the agent cleared it"
 
 
-def _result(block: Entry, path: KeyPath) -> Iterator[Part]:
+def _result(block: JsonObject, path: KeyPath) -> Iterator[Value]:
     content = block.get("content")
     locked, text = None, next((text for _, text in texts_in(content)), "")
     if text.startswith("<persisted-output>") and len(text) <= _LONGEST_PREVIEW:
@@ -678,11 +679,11 @@ def _result(block: Entry, path: KeyPath) -> Iterator[Part]:
 
 def _unsent(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None
-) -> Iterator[Part]:
+) -> Iterator[Value]:
     """Yield an object that is never sent as one value, anything else by its texts."""
     texts = _texts_in(value, path)
     if chars := _whole(value, texts):
-        yield Part(path, kind, chars, tool, block=True, dead=True, call=call)
+        yield Value(path, kind, chars, tool, block=True, dead=True, call=call)
     else:
         yield from _listed(texts, kind, tool, call, dead=True)
 
@@ -715,7 +716,7 @@ def _whole(value: Any, texts: Texts) -> int:
 _ATTACHMENT: KeyPath = ("attachment",)
 
 
-def _attached(entry: Entry) -> Iterator[Part]:
+def _attached(entry: JsonObject) -> Iterator[Value]:
     attachment = dict_or_empty(entry.get("attachment"))
     name = str_or_none(attachment.get("type"))
     rendered = name in _RENDERED_ONCE and _is_rendered(entry.get("rendered"))
@@ -726,7 +727,7 @@ def _attached(entry: Entry) -> Iterator[Part]:
     texts = _texts_in(attachment, _ATTACHMENT)
     content = None if "rendered" in entry else (*_ATTACHMENT, "content")  # what is sent
     if chars := _whole(attachment, texts):
-        yield Part(
+        yield Value(
             _ATTACHMENT, kind, chars, tool, block=True, dead=True, before_compaction=True, sent=0
         )
     else:
@@ -755,14 +756,14 @@ def _is_rendered(messages: object) -> bool:
 def _within(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, call: str | None = None, *,
     locked: str | None = None,
-) -> Iterator[Part]:  # fmt: skip
+) -> Iterator[Value]:  # fmt: skip
     return _listed(_texts_in(value, path), kind, tool, call, locked=locked)
 
 
 def _listed(
     texts: Texts, kind: Kind, tool: str | None, call: str | None = None, *,
     locked: str | None = None, dead: bool = False, before_compaction: bool | None = None,
-) -> Iterator[Part]:  # fmt: skip
+) -> Iterator[Value]:  # fmt: skip
     for path, text in texts.listed:
         yield leaf(text, path, kind, tool, call, locked, dead, before_compaction)
 
@@ -785,7 +786,7 @@ _BESIDE = {
 }  # fmt: skip
 
 
-def _hash_in(entry: Entry) -> bytes | None:
+def _hash_in(entry: JsonObject) -> bytes | None:
     """Return the hash in a request's record. Other entries need none: their ids are random."""
     keys = _RECORDS.get(str_or_empty(entry.get("type")))
     digest = entry.get(keys[0]) if keys else None
@@ -796,7 +797,7 @@ def _record_id(digest: bytes, number: int) -> str:
     return f"L{number}-{digest.decode()[:8]}"
 
 
-def _is_ours(entry: Entry) -> bool:
+def _is_ours(entry: JsonObject) -> bool:
     return "isSidechain" in entry or ("sessionId" in entry and "content" in message_of(entry))
 
 
@@ -805,7 +806,7 @@ class ClaudeCode(Format):
     emptied = (NO_CONTENT, LEFT_OUT)
     version = 11
 
-    def recognises(self, entries: Sequence[Entry]) -> bool:
+    def recognises(self, entries: Sequence[JsonObject]) -> bool:
         # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.
         return any(
             ({"uuid", "parentUuid"} <= entry.keys() and _is_ours(entry))
@@ -813,27 +814,27 @@ class ClaudeCode(Format):
             for entry in entries
         )
 
-    def session(self, head: Sequence[Entry]) -> str | None:
+    def session(self, head: Sequence[JsonObject]) -> str | None:
         first = next((entry for entry in head if entry_id(entry) is not None), {})
         subagent = usable_id(first.get("agentId")) if first.get("isSidechain") is True else None
         session_ids = (usable_id(entry.get("sessionId")) for entry in head)
         return subagent or next(filter(None, session_ids), None)
 
-    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
+    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         digest = _hash_in(entry)  # a compaction repeats records: distinguish them by line number
         return entry_id(entry) if digest is None else _record_id(digest, number)
 
-    def rest(self, entry: Entry) -> bytes | None:
+    def rest(self, entry: JsonObject) -> bytes | None:
         return _hash_in(entry)
 
-    def record(self, entry: Entry, line: Line, index: int) -> Record:
+    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         rest, calls = _hash_in(entry), _calls(view)
         step, sent = _step(view, calls), _sent(view)
         facts = _facts(view, time)
         is_message = facts.node is not None and facts.node.is_message
         attachment = entry.get("attachment")
-        return Record(
+        return Entry(
             index, line.terminated,
             view.ident if rest is None else _record_id(rest, line.number), rest,
             step.parent if step else None, step.role if step else None, is_message, time,
@@ -847,13 +848,13 @@ class ClaudeCode(Format):
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,
         )  # fmt: skip
 
-    def chain(self, entries: Sequence[Record]) -> Chain:
+    def chain(self, entries: Sequence[Entry]) -> Chain:
         return ClaudeChain(entries)
 
-    def values(self, entry: Entry) -> Iterator[Part]:
+    def values(self, entry: JsonObject) -> Iterator[Value]:
         return _values(_view(entry))
 
-    def resolved(self, values: Iterable[Part], around: Around) -> Iterator[Part]:
+    def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         for value in values:
             if value.before_compaction not in (None, around.before_compaction):
                 continue
@@ -871,34 +872,34 @@ class ClaudeCode(Format):
             sent = 0 if around.omits(value.kind, value.call) else value.sent
             yield replace(value, tool=tool, locked=locked, dead=dead, sent=sent)
 
-    def turn_step(self, entry: Entry) -> TurnStep | None:
+    def turn_step(self, entry: JsonObject) -> TurnStep | None:
         view = _view(entry)
         return _step(view, _calls(view))
 
-    def calls(self, entry: Entry) -> Iterator[ToolCall]:
+    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
         return iter(_calls(_view(entry)))
 
-    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
+    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
         for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
             path = (*_CONTENT, index, "content")
             parts = content_parts(block.get("content"), path, "tool_result", None)
             yield from results_in(entry, parts, block.get("tool_use_id"))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: JsonObject) -> Sent:
         return _sent(_view(entry))
 
 
-def _switches_model(entry: Entry) -> bool:
+def _switches_model(entry: JsonObject) -> bool:
     content = entry.get("content", message_of(entry).get("content"))
     return str_or_empty(content).startswith("<local-command-stdout>Set model to ")
 
 
-def _cost_so_far(entry: Entry) -> float | None:
+def _cost_so_far(entry: JsonObject) -> float | None:
     states = entry.get("type") == "cost-state"
     return weight.dollars(entry.get("totalCostUSD")) if states else None
 
 
-def _values(view: ClaudeLine) -> Iterator[Part]:
+def _values(view: ClaudeLine) -> Iterator[Value]:
     entry, kind = view.entry, view.kind
     if view.ident is None:
         if _hash_in(entry) is not None:

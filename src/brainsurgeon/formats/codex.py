@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
-from brainsurgeon.model.entries import Entry, Line, parse
+from brainsurgeon.model.entries import JsonObject, Line, parse
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ModelCall, Sent
 
 NAME = "codex"
@@ -43,18 +43,18 @@ class Stated(Struct, frozen=True):
     model: str  # of the calls that follow; "" if the entry names none
 
 
-def entries(lines: Iterable[Line]) -> Iterator[Record]:
+def entries(lines: Iterable[Line]) -> Iterator[Entry]:
     """Yield what the readable lines say. The role is known only of what the model wrote."""
     for index, line in enumerate(lines):
         if line.raw and (entry := parse(line.raw)) is not None:
             yield record(entry, index)
 
 
-def record(entry: Entry, index: int = 0) -> Record:
+def record(entry: JsonObject, index: int = 0) -> Entry:
     kind, payload = entry.get("type"), dict_or_empty(entry.get("payload"))
     info, stated = _counted(payload), payload | dict_or_empty(payload.get("info"))
     usage = dict_or_empty(info.get("last_token_usage"))
-    return Record(
+    return Entry(
         index, role="reply" if _is_written_by_model(kind, payload) else None,
         sent=_sent(kind, payload), call=_call(payload, info, parse_time(entry.get("timestamp"))),
         compacts=kind == "compacted",
@@ -66,7 +66,7 @@ def record(entry: Entry, index: int = 0) -> Record:
     )  # fmt: skip
 
 
-def _sent(kind: object, payload: Entry) -> Sent:
+def _sent(kind: object, payload: JsonObject) -> Sent:
     if kind == "compacted":
         history = payload.get("replacement_history")
         if isinstance(history, list):
@@ -75,7 +75,7 @@ def _sent(kind: object, payload: Entry) -> Sent:
     return _codex_item(payload) if kind == "response_item" else Sent()
 
 
-def _call(payload: Entry, info: Entry, time: float | None) -> ModelCall | None:
+def _call(payload: JsonObject, info: JsonObject, time: float | None) -> ModelCall | None:
     # A turn ends with the error that stopped it. Older releases also write an event of its own with
     # `persist_extended_history`.
     ended = payload.get("type") == "task_complete"
@@ -88,7 +88,7 @@ def _call(payload: Entry, info: Entry, time: float | None) -> ModelCall | None:
     return weight.recorded(time, usage, None, json.dumps(ident))
 
 
-def _is_written_by_model(kind: object, item: Entry) -> bool:
+def _is_written_by_model(kind: object, item: JsonObject) -> bool:
     if kind != "response_item" or item.get("type") == "message":
         return item.get("role") == "assistant"
     return not str_or_empty(item.get("type")).endswith("_output")
@@ -97,7 +97,7 @@ def _is_written_by_model(kind: object, item: Entry) -> bool:
 _BOTH = ("input_tokens", "output_tokens")
 
 
-def _counted(payload: Entry) -> Entry:
+def _counted(payload: JsonObject) -> JsonObject:
     """Return the counts of an event; {} if it has none, or those that Codex fills up.
 
     After a refusal, Codex sets the sum of all calls to the window, without its parts.
@@ -107,7 +107,7 @@ def _counted(payload: Entry) -> Entry:
     return {} if whole and not weight.counts(whole, *_BOTH) else info
 
 
-def _codex_item(item: Entry) -> Sent:
+def _codex_item(item: JsonObject) -> Sent:
     kind = item.get("type")
     if kind == "message":
         return weight.content(item.get("content"))

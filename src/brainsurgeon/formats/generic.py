@@ -14,15 +14,15 @@ from brainsurgeon.model.entries import (
     EXTRACTABLE,
     FIELDS,
     KINDS,
-    Entry,
+    JsonObject,
     KeyPath,
     Kind,
     Line,
-    Part,
+    Value,
     parse,
 )
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import GAVE_UP, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 _STOPS = ("stopReason", "stop_reason", "finish_reason")
@@ -31,7 +31,7 @@ _DONE = ("stop", "end_turn", "stop_sequence", *_CUT_SHORT)
 _TEXT_KEYS = ("content", "text", "output", "result", "message")
 
 
-def _reply(entry: Entry) -> TurnStep:
+def _reply(entry: JsonObject) -> TurnStep:
     message = base.dict_or_empty(entry.get("message"))
     texts = (
         base.last_text(holder.get(key), (*path, key))
@@ -65,7 +65,7 @@ class EntryTurn(Struct, frozen=True, gc=False):
 
 
 class GenericChain(Chain):
-    def __init__(self, entries: Sequence[Record]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
         for index, entry in enumerate(entries):
             self.count(index, entry, live=entry.own is not None)
@@ -82,23 +82,23 @@ class Generic(base.Format):
     name = "generic"
     version = 7
 
-    def recognises(self, entries: Sequence[Entry]) -> bool:
+    def recognises(self, entries: Sequence[JsonObject]) -> bool:
         types = ("message", *KINDS)
         return any("__id" in entry and entry.get("type") in types for entry in entries)
 
-    def session(self, head: Sequence[Entry]) -> str | None:
+    def session(self, head: Sequence[JsonObject]) -> str | None:
         keys = ("session_id", "sessionId", "conversation_id", "thread_id")
         return next(filter(None, (base.usable_id(head[0].get(key)) for key in keys)), None)
 
-    def rest(self, entry: Entry) -> bytes:
+    def rest(self, entry: JsonObject) -> bytes:
         rest = repr(_unedited(entry)).encode("utf-8", "replace")
         return hashlib.sha1(rest, usedforsecurity=False).digest()
 
-    def record(self, entry: Entry, line: Line, index: int) -> Record:
+    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         rest, time = self.rest(entry), parse_time(entry.get("timestamp"))
         step, values = self.turn_step(entry), tuple(self.values(entry))
         sent, turn = _sent(values), _turn(entry, step)
-        return Record(
+        return Entry(
             index, line.terminated, _identity(entry, rest, line.number), rest, None,
             step.role if step else None, turn.kind is not None, time, (),
             step.text_path if step else None, step is not None and step.closes,
@@ -108,18 +108,18 @@ class Generic(base.Format):
             marks=marks_in(line.raw, entry, (), has_emptied=False), own=turn,
         )  # fmt: skip
 
-    def chain(self, entries: Sequence[Record]) -> Chain:
+    def chain(self, entries: Sequence[Entry]) -> Chain:
         return GenericChain(entries)
 
-    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
+    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return _identity(entry, self.rest(entry), number)
 
-    def values(self, entry: Entry) -> Iterator[Part]:
+    def values(self, entry: JsonObject) -> Iterator[Value]:
         call = _call_id(entry)
         for part in self._parts(entry):
             yield replace(part, call=call, sent=None)
 
-    def _parts(self, entry: Entry) -> Iterator[Part]:
+    def _parts(self, entry: JsonObject) -> Iterator[Value]:
         kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
         if kind is None:
             return
@@ -129,7 +129,7 @@ class Generic(base.Format):
         if isinstance(message, dict):
             yield from _values(message, ("message",), kind, tool or _tool(message))
 
-    def turn_step(self, entry: Entry) -> TurnStep | None:
+    def turn_step(self, entry: JsonObject) -> TurnStep | None:
         kind = _kind(entry)
         if kind is None:
             return None
@@ -146,13 +146,13 @@ class Generic(base.Format):
             return TurnStep("reply", calls=calls)
         return _reply(entry) if kind == "assistant" else TurnStep("aside")
 
-    def calls(self, entry: Entry) -> Iterator[ToolCall]:
+    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
         if _kind(entry) == "tool_call":
             yield _call((), entry, _call_id(entry))
         for path, block in _tool_blocks(entry, *_CALLS):
             yield _call(path, block, base.str_or_none(block.get("id")))
 
-    def result_texts(self, entry: Entry) -> Iterator[base.ResultText]:
+    def result_texts(self, entry: JsonObject) -> Iterator[base.ResultText]:
         if _kind(entry) == "tool_result":
             yield from base.results_in(entry, self.values(entry), _call_id(entry))
             return
@@ -160,30 +160,30 @@ class Generic(base.Format):
             parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
             yield from base.results_in(entry, parts, _call_id(block))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: JsonObject) -> Sent:
         return _sent(tuple(self.values(entry)))
 
 
-def _identity(entry: Entry, rest: bytes, number: int) -> str | None:
+def _identity(entry: JsonObject, rest: bytes, number: int) -> str | None:
     for key in ("__id", "id"):
         if entry.get(key) is not None:
             return base.usable_id(entry[key])
     return f"L{number}-{rest.hex()[:8]}"
 
 
-def _turn(entry: Entry, step: TurnStep | None) -> EntryTurn:
+def _turn(entry: JsonObject, step: TurnStep | None) -> EntryTurn:
     kind = _kind(entry)
     left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind or "")
     is_prompt = kind == "user" and step is not None and step.role == "prompt"
     return EntryTurn(kind, is_prompt, f"the last turn is open: {left}" if left else None)
 
 
-def _sent(values: Sequence[Part]) -> Sent:
+def _sent(values: Sequence[Value]) -> Sent:
     data = [value.chars for value in values if value.block]
     return Sent(sum(value.chars for value in values) - sum(data), len(data), sum(data))
 
 
-def _call_of_model(entry: Entry) -> ModelCall | None:
+def _call_of_model(entry: JsonObject) -> ModelCall | None:
     time = parse_time(entry.get("timestamp"))
     holders = (entry, base.dict_or_empty(entry.get("message")))
     usages = [holder["usage"] for holder in holders if isinstance(holder.get("usage"), dict)]
@@ -199,11 +199,11 @@ def _call_of_model(entry: Entry) -> ModelCall | None:
     return replace(call, end="cut") if call and cut else call
 
 
-def _replies(entry: Entry) -> bool:
+def _replies(entry: JsonObject) -> bool:
     return entry.get("type") == "error" or _kind(entry) == "assistant"
 
 
-def _error(holder: Entry) -> str:
+def _error(holder: JsonObject) -> str:
     error = holder.get("error")
     nested = _first_text(base.dict_or_empty(error), "message")
     return nested or base.str_or_empty(error) or _first_text(holder, "errorMessage") or ""
@@ -223,15 +223,15 @@ def _unedited(value: Any, depth: int = 4) -> Any:
     return value
 
 
-def _first_text(entry: Entry, *keys: str) -> str | None:
+def _first_text(entry: JsonObject, *keys: str) -> str | None:
     return next((entry[key] for key in keys if isinstance(entry.get(key), str)), None)
 
 
-def _call_id(entry: Entry) -> str | None:
+def _call_id(entry: JsonObject) -> str | None:
     return _first_text(entry, "call_id", "tool_call_id", "toolCallId", "tool_use_id")
 
 
-def _call(path: KeyPath, holder: Entry, call_id: str | None) -> ToolCall:
+def _call(path: KeyPath, holder: JsonObject, call_id: str | None) -> ToolCall:
     key = next((key for key in ARGUMENTS if key in holder), ARGUMENTS[0])
     arguments = holder.get(key)
     text = arguments if isinstance(arguments, str) else ""
@@ -240,17 +240,17 @@ def _call(path: KeyPath, holder: Entry, call_id: str | None) -> ToolCall:
     return ToolCall(call_id, _tool(holder) or "tool", (*path, key), given, parsed is not None)
 
 
-def _tool(entry: Entry) -> str | None:
+def _tool(entry: JsonObject) -> str | None:
     return _first_text(entry, "name", "tool", "tool_name", "toolName")
 
 
-def _tool_blocks(entry: Entry, *types: str) -> Iterator[tuple[KeyPath, Entry]]:
+def _tool_blocks(entry: JsonObject, *types: str) -> Iterator[tuple[KeyPath, JsonObject]]:
     for path, holder in (((), entry), (("message",), base.dict_or_empty(entry.get("message")))):
         for index, block in base.blocks_in(holder.get("content"), *types):
             yield (*path, "content", index), block
 
 
-def _kind(entry: Entry) -> Kind | None:
+def _kind(entry: JsonObject) -> Kind | None:
     declared = entry.get("type")
     if declared == "message":
         message = entry.get("message")
@@ -259,7 +259,7 @@ def _kind(entry: Entry) -> Kind | None:
     return next((kind for kind in KINDS if kind == declared), None)
 
 
-def _values(holder: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Part]:
+def _values(holder: JsonObject, path: KeyPath, kind: Kind, tool: str | None) -> Iterator[Value]:
     for key in VALUE_KEYS:
         value = holder.get(key)
         if key == "thinking" and _signed(holder) and isinstance(value, str):
@@ -272,14 +272,14 @@ def _values(holder: Entry, path: KeyPath, kind: Kind, tool: str | None) -> Itera
 
 def _content(
     value: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int = 8
-) -> Iterator[Part]:
+) -> Iterator[Value]:
     if not isinstance(value, list):
         yield from base.leaves(value, path, kind, tool)
     for index, block in enumerate(value if isinstance(value, list) and depth else []):
         yield from _block(block, (*path, index), kind, tool, depth - 1)
 
 
-def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) -> Iterator[Part]:
+def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) -> Iterator[Value]:
     declared = block.get("type") if isinstance(block, dict) else None
     if declared is None:
         yield from base.leaves(block, path, kind, tool)
@@ -299,10 +299,10 @@ def _block(block: Any, path: KeyPath, kind: Kind, tool: str | None, depth: int) 
         yield from _content(block.get("content"), (*path, "content"), "tool_result", tool, depth)
 
 
-def _signed(holder: Entry) -> bool:
+def _signed(holder: JsonObject) -> bool:
     return bool(holder.get("signature") or holder.get("thinkingSignature"))
 
 
-def _locked(text: str, path: KeyPath) -> Iterator[Part]:
+def _locked(text: str, path: KeyPath) -> Iterator[Value]:
     if text:
-        yield Part(path, "thinking", len(text), locked="thinking signed by its provider")
+        yield Value(path, "thinking", len(text), locked="thinking signed by its provider")

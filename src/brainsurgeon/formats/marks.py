@@ -14,13 +14,12 @@ from brainsurgeon.model.entries import (
     PREFIX,
     REDACTED,
     SUFFIX,
-    Entry,
+    JsonObject,
     KeyPath,
     parse,
     value_at,
 )
-from brainsurgeon.model.transcript import Entry as Record
-from brainsurgeon.model.transcript import Marks
+from brainsurgeon.model.transcript import Entry, Marks
 from brainsurgeon.model.turns import MARK
 
 ARCHIVE = re.compile(re.escape(MARK.encode()) + rb"\\narchive: (" + ID.encode() + rb")")
@@ -33,7 +32,7 @@ _NAMED = re.compile(
 
 
 def marks_in(
-    raw: bytes | None, entry: Entry | None, emptied: Collection[bytes], *, has_emptied: bool
+    raw: bytes | None, entry: JsonObject | None, emptied: Collection[bytes], *, has_emptied: bool
 ) -> Marks | None:  # fmt: skip
     """Return what of ours is in a line, or None.
 
@@ -79,7 +78,7 @@ def _values(value: Any, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, An
             yield from _values(item, (*path, key), depth - 1)
 
 
-def placeholder_at(entry: Record, path: KeyPath) -> str | None:
+def placeholder_at(entry: Entry, path: KeyPath) -> str | None:
     """Return the id in the placeholder that is the whole value at a path, or None."""
     name, archived = entry.marks.named.get(path, ("", True)) if entry.marks else ("", True)
     return None if archived else name

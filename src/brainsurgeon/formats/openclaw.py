@@ -50,15 +50,14 @@ from brainsurgeon.formats.chain import Chain
 from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    Entry,
+    JsonObject,
     KeyPath,
     Line,
-    Part,
+    Value,
 )
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.transcript import Entry as Record
-from brainsurgeon.model.transcript import Reasoning, Thoughts
+from brainsurgeon.model.transcript import Entry, Reasoning, Thoughts
 from brainsurgeon.model.turns import (
     NOTHING,
     ArchiveForm,
@@ -84,16 +83,16 @@ NOT_REPLAYED = ("error", "aborted")  # stop reasons of answers that are never se
 class OpenClawLine(Struct, frozen=True, gc=False):
     """An entry, with what most questions about it look at."""
 
-    entry: Entry
+    entry: JsonObject
     kind: Any  # its type
     role: str | None
-    message: Entry
+    message: JsonObject
     content: Any
-    thinking: list[tuple[int, Entry]]
-    calls: list[tuple[int, Entry]]
+    thinking: list[tuple[int, JsonObject]]
+    calls: list[tuple[int, JsonObject]]
 
 
-def _view(entry: Entry) -> OpenClawLine:
+def _view(entry: JsonObject) -> OpenClawLine:
     kind, message = entry.get("type"), dict_or_empty(entry.get("message"))
     content, role = message.get("content"), _role(entry)
     own = content if role in ("assistant", BOOKKEEPING) else None
@@ -267,7 +266,7 @@ class Reach:
         return EDITED_AWAY if node.ident in self._edited else None
 
 
-def _is_node(entry: Entry) -> bool:
+def _is_node(entry: JsonObject) -> bool:
     links = [entry.get("id") or "", entry.get("parentId")]
     if entry.get("type") == "leaf":
         links += [entry.get("targetId", ""), entry.get("appendParentId")]
@@ -291,7 +290,7 @@ _UNVERIFIED = ("openai", "azure", "google", "mistral")
 _ENCRYPTING = ("openai-responses", "openai-codex-responses", "azure-openai-responses")
 
 
-def _thinking(view: OpenClawLine) -> Iterator[Part]:
+def _thinking(view: OpenClawLine) -> Iterator[Value]:
     # Anthropic and Bedrock verify the text against the signature. So a block is extracted as a
     # whole, and only before the last user message.
     message = view.message
@@ -307,14 +306,14 @@ def _thinking(view: OpenClawLine) -> Iterator[Part]:
         if not chars:
             continue
         if block.get("redacted"):
-            yield Part(path, "thinking", chars, locked="redacted thinking")
+            yield Value(path, "thinking", chars, locked="redacted thinking")
         elif _is_signed(block, message):
-            yield Part(
+            yield Value(
                 path, "thinking", chars, block=True, locked=locked, instead=EMPTIED,
                 signed=verified, sent=chars,
             )  # fmt: skip
         else:
-            yield Part(below(path, "thinking"), "thinking", chars)
+            yield Value(below(path, "thinking"), "thinking", chars)
 
 
 def _thoughts(view: OpenClawLine) -> Thoughts | None:
@@ -362,7 +361,7 @@ def _reasoning(view: OpenClawLine) -> Reasoning | None:
     return Reasoning(str_or_empty(message.get("model")), tokens) if signed and tokens else None
 
 
-def _dropped(message: Entry) -> int:
+def _dropped(message: JsonObject) -> int:
     # pi records what the provider says about each item that it left out (`diagnostics`): OpenAI of
     # reasoning, Anthropic of thinking.
     notes = (
@@ -375,14 +374,14 @@ def _dropped(message: Entry) -> int:
 _PREFIX_MISMATCHES = ("prefix_mismatch", "prefix_binding_mismatch")
 
 
-def _is_signed(block: Entry, message: Entry) -> bool:
+def _is_signed(block: JsonObject, message: JsonObject) -> bool:
     signature = block.get("thinkingSignature")
     # With openai-completions, it may be the name of a provider's field, which signs nothing.
     is_field = isinstance(signature, str) and _FIELD_NAME.fullmatch(signature) is not None
     return bool(signature) and not (is_field and message.get("api") == "openai-completions")
 
 
-def _only_signed(message: Entry) -> bool:
+def _only_signed(message: JsonObject) -> bool:
     content = message.get("content")
     for _, block in blocks_in(content):
         kind = block.get("type")
@@ -419,7 +418,7 @@ _DETAILS: KeyPath = ("message", "details")
 
 
 class OpenClawChain(Chain):
-    def __init__(self, entries: Sequence[Record]) -> None:
+    def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
         self._walk(entries)
         lives = (entry.is_message and index not in self.off for index, entry in enumerate(entries))
@@ -437,7 +436,7 @@ class OpenClawChain(Chain):
                 self._model = entry.own.model
                 self._is_openclaw |= entry.own.model.by_openclaw
 
-    def _walk(self, entries: Sequence[Record]) -> None:
+    def _walk(self, entries: Sequence[Entry]) -> None:
         branch, reach = Branch(void_leaves(entry.own for entry in entries)), Reach()
         for index in range(len(entries) - 1, -1, -1):
             own = entries[index].own
@@ -451,7 +450,7 @@ class OpenClawChain(Chain):
             elif why := reach.look(own):
                 self.dead[index] = why
 
-    def _asked(self, entries: Sequence[Record]) -> int | None:
+    def _asked(self, entries: Sequence[Entry]) -> int | None:
         """Return the index of the user message that began the last turn.
 
         A user message after tool results without an answer (too long, aborted) does not begin one:
@@ -472,7 +471,7 @@ class OpenClawChain(Chain):
                 break
         return at
 
-    def thinks(self, index: int, entry: Record) -> bool:  # noqa: ARG002
+    def thinks(self, index: int, entry: Entry) -> bool:  # noqa: ARG002
         # pi has left out the thinking of another model since 1.3.0; before, it was sent as text
         # (@earendil-works/pi-ai 1.6.0, `dist/api/transform-messages.js`).
         now, then = self._model, getattr(entry.own, "model", None)
@@ -489,10 +488,10 @@ class OpenClaw(Format):
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
 
-    def recognises(self, entries: Sequence[Entry]) -> bool:
+    def recognises(self, entries: Sequence[JsonObject]) -> bool:
         return entries[0].get("type") == "session" and isinstance(entries[0].get("id"), str)
 
-    def refuses(self, header: Entry) -> str | None:
+    def refuses(self, header: JsonObject) -> str | None:
         version = header.get("version", 1)
         if version == 1:
             return "pi session version 1: pi migrates it with new ids at its next use"
@@ -501,14 +500,14 @@ class OpenClaw(Format):
         number = version if isinstance(version, int) else "of an unknown kind"
         return f"session version {number} is not known to this program"
 
-    def session(self, head: Sequence[Entry]) -> str | None:
+    def session(self, head: Sequence[JsonObject]) -> str | None:
         return usable_id(head[0].get("id"))
 
-    def record(self, entry: Entry, line: Line, index: int) -> Record:
+    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         calls, answers = _calls(view), view.role == "assistant"
         step, sent = _step(view, calls), _sent(view)
-        return Record(
+        return Entry(
             index, line.terminated, self.identity(entry, b"", line.number), None,
             step.parent if step else None, step.role if step else None, _is_message(view), time,
             step.names if step else (), step.text_path if step else None,
@@ -524,19 +523,19 @@ class OpenClaw(Format):
     def own_of_unreadable(self, line: Line) -> frozenset[str]:
         return frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
 
-    def chain(self, entries: Sequence[Record]) -> Chain:
+    def chain(self, entries: Sequence[Entry]) -> Chain:
         return OpenClawChain(entries)
 
-    def identity(self, entry: Entry, raw: bytes, number: int) -> str | None:  # noqa: ARG002
+    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
         return None if entry.get("type") == "session" else usable_id(entry.get("id"))
 
     def is_random(self, entry_id: str) -> bool:
         return _SHORT_ID.fullmatch(entry_id) is not None or super().is_random(entry_id)
 
-    def values(self, entry: Entry) -> Iterator[Part]:
+    def values(self, entry: JsonObject) -> Iterator[Value]:
         return self._values(_view(entry))
 
-    def _values(self, view: OpenClawLine) -> Iterator[Part]:
+    def _values(self, view: OpenClawLine) -> Iterator[Value]:
         entry, kind, message = view.entry, view.kind, view.message
         role: Any = view.role
         if kind == "custom_message":
@@ -556,20 +555,20 @@ class OpenClaw(Format):
         elif role in ("user", "custom"):
             yield from content_parts(view.content, _CONTENT, role, None)
 
-    def turn_step(self, entry: Entry) -> TurnStep | None:
+    def turn_step(self, entry: JsonObject) -> TurnStep | None:
         view = _view(entry)
         return _step(view, _calls(view))
 
-    def calls(self, entry: Entry) -> Iterator[ToolCall]:
+    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
         return iter(_calls(_view(entry)))
 
-    def result_texts(self, entry: Entry) -> Iterator[ResultText]:
+    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
         if _role(entry) == "toolResult":
             message = entry["message"]
             parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
             yield from results_in(entry, parts, message.get("toolCallId"))
 
-    def sent(self, entry: Entry) -> Sent:
+    def sent(self, entry: JsonObject) -> Sent:
         return _sent(_view(entry))
 
 
@@ -644,7 +643,7 @@ def _answered(view: OpenClawLine, time: float | None) -> ModelCall | None:
     return None if message.get("api") == "cli" and not call.tokens else call
 
 
-def _aside(entry: Entry, message: Entry, time: float | None) -> ModelCall | None:
+def _aside(entry: JsonObject, message: JsonObject, time: float | None) -> ModelCall | None:
     """Return a recorded call that is no answer: of pi's cache warmer, a summary or a tool.
 
     pi 1.6.0 repeats a request while it waits, so that its cache lives for up to half an hour more
@@ -659,7 +658,7 @@ def _aside(entry: Entry, message: Entry, time: float | None) -> ModelCall | None
     return call if warms else replace(call, tokens=0, cached=0, written=0)
 
 
-def _result(message: Entry) -> ToolResult:
+def _result(message: JsonObject) -> ToolResult:
     details = message.get("details")
     code = number_in(details, "exitCode")
     failed = message.get("isError") is True or bool(code)
@@ -668,7 +667,7 @@ def _result(message: Entry) -> ToolResult:
     return ToolResult(str_or_none(message.get("toolCallId")), failed, finding, code, took)
 
 
-def left_open(entry: Entry | None) -> str | None:
+def left_open(entry: JsonObject | None) -> str | None:
     """Return why the turn is open, "" if it is finished, None if the line shows neither."""
     return None if entry is None else _left_open(_view(entry))
 
@@ -685,11 +684,11 @@ def _left_open(view: OpenClawLine) -> str | None:
     return "" if stopped else "the last turn is open: the assistant has not stopped"
 
 
-def _has_message(entry: Entry) -> bool:
+def _has_message(entry: JsonObject) -> bool:
     return entry.get("type") == "message" and isinstance(entry.get("message"), dict)
 
 
-def _role(entry: Entry) -> str | None:
+def _role(entry: JsonObject) -> str | None:
     """Return the role of the entry's message, BOOKKEEPING if no request contains it, or None."""
     if not _has_message(entry):
         return None
@@ -698,18 +697,18 @@ def _role(entry: Entry) -> str | None:
     return BOOKKEEPING if role == "assistant" and _is_bookkeeping(message) else role
 
 
-def is_bookkeeping(entry: Entry | None) -> bool:
+def is_bookkeeping(entry: JsonObject | None) -> bool:
     return entry is not None and _role(entry) == BOOKKEEPING
 
 
-def _is_bookkeeping(message: Entry) -> bool:
+def _is_bookkeeping(message: JsonObject) -> bool:
     if message.get("provider") == "openclaw" and message.get("model") in _UNSENT_MODELS:
         return True
     mirror = message.get("openclawDeliveryMirror")
     return isinstance(mirror, dict) and mirror.get("kind") in _DELIVERIES
 
 
-def _assistant(view: OpenClawLine) -> Iterator[Part]:
+def _assistant(view: OpenClawLine) -> Iterator[Value]:
     yield from content_parts(view.content, _CONTENT, "assistant")
     if view.thinking:
         yield from _thinking(view)
@@ -732,7 +731,7 @@ class OpenClawRows(OpenClaw):
     appends_anew = True
     archives: ArchiveForm | None = None  # an archive would change indexed text
 
-    def _values(self, view: OpenClawLine) -> Iterator[Part]:
+    def _values(self, view: OpenClawLine) -> Iterator[Value]:
         for part in super()._values(view):
             # A placeholder for a whole block is text that the indexes would lack. Whether they use
             # signed thinking, also a whole block, is unknown.

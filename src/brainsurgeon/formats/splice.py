@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.model.entries import FIELDS, Entry, KeyPath, decode, parse, value_at
+from brainsurgeon.model.entries import FIELDS, JsonObject, KeyPath, decode, parse, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
 
@@ -185,7 +185,7 @@ def _edit(line: ParsedLine, span: Span, new: bytes, name: str, *undone: Any) -> 
     return [FieldEdit(start, end, new, line.ident or "", name, *undone or [None])]
 
 
-def verify(raw: bytes, offset: int, entry: Entry, edits: Sequence[Edit]) -> None:
+def verify(raw: bytes, offset: int, entry: JsonObject, edits: Sequence[Edit]) -> None:
     """Raise UntouchableError unless the edits have exactly the planned effect. Modifies `entry`.
 
     Restored values are not compared: the store checks their digest when it reads them.

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
-from brainsurgeon.model.entries import Line, Part
+from brainsurgeon.model.entries import Line, Value
 from brainsurgeon.model.plans import Edit, gain
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Sent
@@ -121,7 +121,7 @@ class Transcript:
     def around(self, index: int) -> Around:
         return self.chain.around(index, self.entries[index])
 
-    def values(self, index: int) -> Iterator[Part]:
+    def values(self, index: int) -> Iterator[Value]:
         return self.form.resolved(self.entries[index].values, self.around(index))
 
     def sent(self, index: int) -> Sent:

@@ -10,7 +10,7 @@ from typing import Any
 
 from brainsurgeon.formats.base import Format, blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
-from brainsurgeon.model.entries import Entry, KeyPath, decode
+from brainsurgeon.model.entries import JsonObject, KeyPath, decode
 from brainsurgeon.model.turns import ModelCall, Sent
 
 _MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
@@ -22,7 +22,7 @@ def unanswered(at: float | None, text: str, model: str | None, provider: str = "
     return ModelCall(None, model, 0, at, why, "refused" if why else "failed")
 
 
-def counts(usage: Entry, *keys: str) -> int:
+def counts(usage: JsonObject, *keys: str) -> int:
     total = 0
     for key in keys:
         value = usage.get(key)
@@ -38,7 +38,7 @@ def dollars(value: object) -> float | None:
 
 
 def recorded(
-    at: float | None, usage: Entry, model: object, ident: str | None = None
+    at: float | None, usage: JsonObject, model: object, ident: str | None = None
 ) -> ModelCall:  # fmt: skip
     """Return the call that the model answered at a time. `usage` may be any provider's.
 
@@ -84,7 +84,7 @@ def content(value: Any, depth: int = 4) -> Sent:
     return sum((_block(block, depth - 1) for _, block in blocks), Sent())
 
 
-def _block(block: Entry, depth: int) -> Sent:
+def _block(block: JsonObject, depth: int) -> Sent:
     kind = block.get("type")
     if kind == "text":
         return Sent(len(str_or_empty(block.get("text"))))
@@ -103,7 +103,7 @@ def _block(block: Entry, depth: int) -> Sent:
     return Sent(len(str_or_empty(block.get("thinking" if kind == "thinking" else "text"))))
 
 
-def tokens_off(form: Format, entry: Entry, path: KeyPath, new: bytes, rate: float) -> int:
+def tokens_off(form: Format, entry: JsonObject, path: KeyPath, new: bytes, rate: float) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
     before, after = map(form.sent, _replaced(entry, path, decode(new)))
     return (before - after).tokens(rate)

@@ -20,8 +20,8 @@ from brainsurgeon.lookup.sessions import (
     of_calling_process,
     session_among,
 )
-from brainsurgeon.model.entries import Entry
-from brainsurgeon.model.transcript import Entry as Record
+from brainsurgeon.model.entries import JsonObject
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.sessions.reading import RefusedError
@@ -43,7 +43,7 @@ class Scope(Struct, frozen=True):
 
 class Caller(Struct, frozen=True):
     scope: Scope
-    arguments: Entry
+    arguments: JsonObject
     clock: Callable[[], float]
 
 
@@ -237,7 +237,7 @@ def _is_active(settings: Settings, session: Session, now: float) -> bool:
     return file is not None and silence(file.fingerprint, now, now) < settings.abandoned_after
 
 
-def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -> bool:
+def _is_calling(settings: Settings, session: Session, call: JsonObject, now: float) -> bool:
     if session.file is None or not _is_active(settings, session, now):
         return False
     try:
@@ -249,7 +249,7 @@ def _is_calling(settings: Settings, session: Session, call: Entry, now: float) -
         return False
 
 
-def _unanswered(opened: AnyOpen) -> list[Entry]:
+def _unanswered(opened: AnyOpen) -> list[JsonObject]:
     """Return the arguments of the newest tool calls after the prompt that have no result yet."""
     entries, last_user = opened.transcript.entries, opened.transcript.chain.last_user
     answered: set[str | None] = set()
@@ -271,13 +271,13 @@ def _unanswered(opened: AnyOpen) -> list[Entry]:
     return waiting
 
 
-def _answered(entry: Record) -> set[str]:
+def _answered(entry: Entry) -> set[str]:
     # In the file of a sub-agent, entries are no steps of a turn: their results are only values.
     shown = (value.call for value in entry.values if value.kind == "tool_result" and not value.dead)
     return set(filter(None, (*shown, *(result.call_id for result in entry.results))))
 
 
-def _is_same_call(written: Entry, call: Entry) -> bool:
+def _is_same_call(written: JsonObject, call: JsonObject) -> bool:
     inner = (value for value in written.values() if isinstance(value, dict))
     # Null arguments do not count: some agents pass null for each omitted argument.
     wanted, *candidates = (

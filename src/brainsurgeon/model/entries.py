@@ -44,7 +44,7 @@ def dotted(path: KeyPath) -> str:
 KeyPath = tuple[str | int, ...]
 Kind = Literal["thinking", "tool_call", "tool_result", "assistant", "user", "system", "custom"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-Entry = dict[str, Any]
+JsonObject = dict[str, Any]
 
 OLD = sys.maxsize  # the position (number of later messages) of an entry that is never recent
 
@@ -59,7 +59,7 @@ class Line(Struct, frozen=True, gc=False):
     terminated: bool = True  # by a newline, which is not in `raw`
 
 
-class Part(Struct, frozen=True, gc=False):
+class Value(Struct, frozen=True, gc=False):
     """A value of an entry that could be extracted.
 
     A `block` is a whole object, such as an image. A text block replaces it, since providers refuse
@@ -105,7 +105,7 @@ class RemovedValue(Struct, frozen=True):
     tokens: int  # saved in the next request
 
 
-def value_at(entry: Entry, path: KeyPath) -> Any:
+def value_at(entry: JsonObject, path: KeyPath) -> Any:
     value: Any = entry
     for step in path:
         try:
@@ -182,7 +182,7 @@ def too_dense(raw: bytes) -> bool:
     return text > HEAVIEST
 
 
-def parse(raw: bytes) -> Entry | None:
+def parse(raw: bytes) -> JsonObject | None:
     """Return the entry in a line; None if it is no JSON object, or may need too much memory."""
     value = None if len(raw) > _EASY and too_dense(raw) else decode(raw)
     return value if isinstance(value, dict) else None

@@ -95,7 +95,7 @@ class Amount(Struct, frozen=True):
     chars: int
 
 
-class KeptPart(Amount, frozen=True):
+class KeptValues(Amount, frozen=True):
     reason: str
 
 
@@ -153,7 +153,7 @@ class Handled(Struct, frozen=True):
 
 class Plan(Struct, frozen=True):
     edits: tuple[Edit, ...] = ()  # in the order of the file
-    kept: tuple[KeptPart, ...] = ()
+    kept: tuple[KeptValues, ...] = ()
     decisions: tuple[Decision, ...] = ()  # on each value, if they are asked for
     unsent: tuple[Amount, ...] = ()  # values that no request contains
     due_at: float | None = None  # when the passage of time next changes a decision

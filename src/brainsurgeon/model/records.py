@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from brainsurgeon.model.entries import (
     EXTRACTABLE,
-    Entry,
+    JsonObject,
     KeyPath,
     RemovedValue,
     placeholder_named,
@@ -56,7 +56,7 @@ class Extraction(RemovedValue, frozen=True):
     tombstone: Tombstone | None
     state: str  # "expired"; "standing" while a session contains the placeholder; else "restored"
 
-    def is_in(self, entry: Entry) -> bool:
+    def is_in(self, entry: JsonObject) -> bool:
         return bool(value_at(entry, self.path) == self.token)
 
     @property

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from brainsurgeon.model.catalog import REQUEST_BYTES, known
-from brainsurgeon.model.entries import KeyPath, Part
+from brainsurgeon.model.entries import KeyPath, Value
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import Tier
 
@@ -28,7 +28,7 @@ class Rule(Struct, frozen=True):
     min_value_length: int  # characters
     keep_recent: int  # messages
 
-    def matches(self, part: Part) -> bool:
+    def matches(self, part: Value) -> bool:
         return part.kind == self.kind and (
             not self.tools or any(fnmatchcase(part.tool or "", glob) for glob in self.tools)
         )
@@ -47,10 +47,10 @@ class ValueRules(Struct, frozen=True):
     superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
     heavy: Values = frozenset()  # pictures and documents that are extracted at any position
 
-    def match(self, part: Part) -> Rule | None:
+    def match(self, part: Value) -> Rule | None:
         return next((rule for rule in self.rules if rule.matches(part)), None)
 
-    def excludes(self, part: Part) -> bool:
+    def excludes(self, part: Value) -> bool:
         tool = part.tool
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from brainsurgeon.model.entries import KeyPath, Part
+from brainsurgeon.model.entries import KeyPath, Value
 from brainsurgeon.model.turns import ModelCall, Role, Sent
 
 
@@ -78,7 +78,7 @@ class Entry(Struct, frozen=True, gc=False):
     text_path: KeyPath | None = None  # of the last block of text of a reply
     closes: bool = False  # the reply has a text, calls no tool, is finished, and is sent again
     cut_short: bool = False  # the reply was stopped before its end
-    values: tuple[Part, ...] = ()
+    values: tuple[Value, ...] = ()
     calls: tuple[CallFacts, ...] = ()
     attached: CallFacts | None = None  # a file that the agent read without a call
     results: tuple[Result, ...] = ()

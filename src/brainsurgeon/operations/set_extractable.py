@@ -8,7 +8,7 @@ from brainsurgeon import errors
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_in
 from brainsurgeon.lookup.sessions import Session, file_of, with_record
-from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Part
+from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Value
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
@@ -98,7 +98,7 @@ def _has_values(
         )
 
 
-def _extractable(opened: AnyOpen, index: int) -> Iterator[Part]:
+def _extractable(opened: AnyOpen, index: int) -> Iterator[Value]:
     """Yield the values of an entry as if it had the field, and a later prompt followed it.
 
     That prompt unlocks the signed thinking of the last turn. A redacted entry has none.

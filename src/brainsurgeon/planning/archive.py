@@ -23,6 +23,7 @@ from brainsurgeon.formats.base import WRITES, Format, ParsedLine
 from brainsurgeon.formats.splice import offsets_of
 from brainsurgeon.model.entries import (
     OLD,
+    JsonObject,
     KeyPath,
     decode,
     parse,
@@ -30,7 +31,6 @@ from brainsurgeon.model.entries import (
     placeholder_in,
     value_at,
 )
-from brainsurgeon.model.entries import Entry as JsonObject
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules

@@ -16,12 +16,12 @@ from brainsurgeon.model.entries import (
     REDACTED,
     RESTORED,
     KeyPath,
-    Part,
+    Value,
     placeholder_id,
     placeholder_named,
     placeholder_token,
 )
-from brainsurgeon.model.plans import Amounts, Decision, FieldEdit, KeptPart, Removal
+from brainsurgeon.model.plans import Amounts, Decision, FieldEdit, KeptValues, Removal
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -42,7 +42,7 @@ from brainsurgeon.planning.superseded import Values, superseded
 
 _MOST_WARNINGS = 100
 Place = tuple[int, KeyPath]  # the offset of a line, and the path of a value in it
-Going = list[tuple[Part, Extract]]  # the parts of an entry that are to be extracted
+Going = list[tuple[Value, Extract]]  # the parts of an entry that are to be extracted
 
 
 class Judge:
@@ -54,13 +54,13 @@ class Judge:
         self.protected: dict[str, float] = {}
         self.warnings: list[str] = []
         self._explains = explain
-        self._decided: dict[Place, tuple[Part | Removal, Extract | Keep, str]] = {}
+        self._decided: dict[Place, tuple[Value | Removal, Extract | Keep, str]] = {}
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
         self.unsent = Amounts()
         self._session, self._transcript, self._rules = session, session.transcript, rules
         self._sets, self._pins = session.sets, session.records.pins
 
-    def keep(self, offset: int, part: Part | Removal, why: str) -> None:
+    def keep(self, offset: int, part: Value | Removal, why: str) -> None:
         """Decide that a value of the line at an offset stays, whatever was decided before."""
         self._decided[offset, part.path] = (part, Keep(why), "")
 
@@ -81,13 +81,13 @@ class Judge:
         self.due_at = moment if self.due_at is None else min(moment, self.due_at)
 
     @property
-    def kept(self) -> tuple[KeptPart, ...]:
+    def kept(self) -> tuple[KeptValues, ...]:
         kept = Amounts()
         for part, decision, _ in self._decided.values():
             if isinstance(decision, Keep):
                 kept.add(part.kind, part.tool, decision.reason, chars=part.chars)
         return tuple(
-            KeptPart(kind, tool, values, chars, why)
+            KeptValues(kind, tool, values, chars, why)
             for (kind, tool, why), (values, chars) in kept.ranked()
         )
 
@@ -147,14 +147,14 @@ class Judge:
                 going.append((part, decision))
         return going
 
-    def _forced(self, index: int) -> list[Part]:
+    def _forced(self, index: int) -> list[Value]:
         """Return the values of an entry that has values only if somebody asks for them."""
         parsed, form = self._session.parsed(index), self._session.form
         values = form.values({**parsed.entry, EXTRACTABLE: True})
         around = self._transcript.chain.around(index, self._transcript.entries[index])
         return list(form.resolved(values, around))
 
-    def _superseding(self, entry: Entry, part: Part, here: EntryState) -> EntryState:
+    def _superseding(self, entry: Entry, part: Value, here: EntryState) -> EntryState:
         if not self._rules.superseded or part.dead:
             return here
         values = (entry.ident, part.kind, part.call)
@@ -164,7 +164,7 @@ class Judge:
     def _superseded(self) -> Mapping[Values, str]:
         return superseded(self._transcript)
 
-    def _decide(self, part: Part, entry: Entry, here: EntryState) -> Extract | Keep:
+    def _decide(self, part: Value, entry: Entry, here: EntryState) -> Extract | Keep:
         decision = extract(part, _stands(part, entry), here, self._rules, self._session.now)
         if isinstance(decision, Keep):
             self.protect(here.entry_id, decision.until)
@@ -310,7 +310,7 @@ def _newness(request: Request) -> float:
     return math.inf if request.id is None else request.id
 
 
-def _stands(part: Part, entry: Entry) -> str | None:
+def _stands(part: Value, entry: Entry) -> str | None:
     """Return the placeholder that stands for a value."""
     named = entry.marks.named if entry.marks else {}
     name, archived = named.get(part.path) or named.get((*part.path, "text"), ("", True))

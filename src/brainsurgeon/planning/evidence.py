@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, number_in
-from brainsurgeon.model.entries import Entry, KeyPath, placeholder_in, value_at
+from brainsurgeon.model.entries import JsonObject, KeyPath, placeholder_in, value_at
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
@@ -66,7 +66,7 @@ class Evidence(Struct, frozen=True):
 class Filled(Struct, frozen=True):
     """An entry with values in place of placeholders. The values at the paths `gone` are lost."""
 
-    entry: Entry
+    entry: JsonObject
     gone: frozenset[KeyPath] = frozenset()
 
     def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
@@ -84,7 +84,9 @@ def as_bytes(text: str) -> bytes:
 
 
 def filled(
-    entry: Entry, standing: Iterable[Extraction], token_of: Callable[[Extraction], bytes | None]
+    entry: JsonObject,
+    standing: Iterable[Extraction],
+    token_of: Callable[[Extraction], bytes | None],
 ) -> Filled:
     gone = []
     for value in standing:

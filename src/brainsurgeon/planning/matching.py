@@ -26,7 +26,7 @@ from brainsurgeon.model.entries import (
     KeyPath,
     Kind,
     Line,
-    Part,
+    Value,
     placeholder_id,
     placeholder_named,
     unnumbered,
@@ -49,7 +49,7 @@ SEVERAL = "several values may have been there"
 TURN = "an archived turn: "  # before the reason
 _NO_TURN = "only its text was restored: the turn itself is not in this session"
 _ByPath = dict[KeyPath, list[Extraction]]
-_Parts = Callable[[], dict[KeyPath, Part]]
+_Parts = Callable[[], dict[KeyPath, Value]]
 
 
 class Matcher:

@@ -29,7 +29,7 @@ from brainsurgeon.model.entries import (
     OLD,
     KeyPath,
     Line,
-    Part,
+    Value,
     decode,
     placeholder_named,
     with_value,
@@ -66,7 +66,7 @@ class Fixed(Struct, frozen=True):
     tokens: int
 
 
-class Value(Struct, frozen=True):
+class ReplayedValue(Struct, frozen=True):
     """A value in message `number`, which the rules extract once `keep` messages follow."""
 
     number: int
@@ -84,7 +84,7 @@ class Thought(Struct, frozen=True):
     before: int = 0  # tokens of the prompt before it
 
 
-Event = Fixed | Prompted | Compaction | Value | Thought | ModelCall
+Event = Fixed | Prompted | Compaction | ReplayedValue | Thought | ModelCall
 
 
 class _Restored(Struct, frozen=True):
@@ -135,7 +135,7 @@ def history(
         elif call is not None and call.tokens and (call.ident is None or call.ident not in met):
             values = [
                 (number, event) for number, event in enumerate(events[since:], since)
-                if isinstance(event, Value)
+                if isinstance(event, ReplayedValue)
             ]  # fmt: skip
             sent -= sum(value.tokens for _, value in values if _was_gone(value, call))
             if not met:
@@ -161,7 +161,7 @@ def history(
             for path, value in found.items()
         )
         events += (
-            Value(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
+            ReplayedValue(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in (*here.taken.values(), *here.lost)
             if value.tokens
             and value.path not in found
@@ -211,7 +211,7 @@ class _Growth(Struct, frozen=True):
 
     tokens: int  # recorded
     sent: int  # estimated
-    values: list[tuple[int, Value]]  # with their event numbers
+    values: list[tuple[int, ReplayedValue]]  # with their event numbers
 
 
 def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
@@ -232,7 +232,7 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 def _values(
     form: Format, entry: Entry, around: Around, rules: ValueRules, newer: Mapping[Values, int],
     rate: float, number: int,
-) -> Iterator[tuple[KeyPath, Value]]:  # fmt: skip
+) -> Iterator[tuple[KeyPath, ReplayedValue]]:  # fmt: skip
     for value in form.resolved(entry.values, around):
         by = newer.get((entry.ident, value.kind, value.call))
         state = EntryState(entry.ident, OLD, superseded="" if by is None else str(by))
@@ -247,10 +247,13 @@ def _values(
                 if by is not None:
                     soon = max(by - number, min(keep, LAST))
                     keep = min(keep, soon) if rule else soon
-                yield value.path, Value(number, keep, tokens, fresh=value.kind == "thinking")
+                yield (
+                    value.path,
+                    ReplayedValue(number, keep, tokens, fresh=value.kind == "thinking"),
+                )
 
 
-def _saved(value: Part) -> Sent:
+def _saved(value: Value) -> Sent:
     """Return by how much a request shrinks if the value is extracted."""
     if value.sent == 0:
         return Sent()
@@ -265,14 +268,14 @@ class _Ordered:
     """Values in the order in which they occur in a prompt that contains all of them."""
 
     def __init__(self) -> None:
-        self.values: list[Value] = []
+        self.values: list[ReplayedValue] = []
         self._sums = [0]
 
     @property
     def tokens(self) -> int:
         return self._sums[-1]
 
-    def add(self, values: Sequence[Value]) -> None:
+    def add(self, values: Sequence[ReplayedValue]) -> None:
         # Few values are behind the first added one: only these are sorted again.
         start = bisect_left(self.values, min(map(_place, values), default=sys.maxsize), key=_place)
         self.values[start:] = sorted((*self.values[start:], *values), key=_place)
@@ -299,12 +302,12 @@ class _Ordered:
 
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events as if nothing had been extracted."""
-    standing: list[tuple[float, int, Value]] = []
+    standing: list[tuple[float, int, ReplayedValue]] = []
     gone, raw, broken = _Ordered(), None, -1
     for number, event in enumerate(events):
         if isinstance(event, Compaction):
             standing, gone = [], _Ordered()
-        elif isinstance(event, Value):
+        elif isinstance(event, ReplayedValue):
             event = replace(event, before=raw.tokens if raw else 0)  # noqa: PLW2901
             if event.taken_at is not None:
                 heappush(standing, (event.taken_at, number, event))
@@ -328,7 +331,7 @@ def unpruned(events: Iterable[Event]) -> Iterator[Event]:
         yield event
 
 
-def _was_gone(value: Value, call: ModelCall) -> bool:
+def _was_gone(value: ReplayedValue, call: ModelCall) -> bool:
     return value.taken_at is not None and call.at is not None and value.taken_at < call.at
 
 
@@ -348,7 +351,7 @@ class Replay:
     ) -> None:
         self._rules, self._when, self._price = rules, when, price
         self._quiet, self._full, self._fixed = quiet, full, 0
-        self._recent: list[Value] = []
+        self._recent: list[ReplayedValue] = []
         self._due, self._gone = _Ordered(), _Ordered()
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
@@ -373,7 +376,7 @@ class Replay:
                     self._usage.forget()
                 case Thought():
                     self._reasoning.append(event)
-                case Value():
+                case ReplayedValue():
                     self._recent.append(event)
                 case Prompted():
                     self._between_turns(event)
@@ -428,7 +431,7 @@ class Replay:
     def _scan(
         self, when: str, last: ModelCall, state: cache.Cache, now: float, messages: int
     ) -> None:
-        split: tuple[list[Value], list[Value]] = [], []
+        split: tuple[list[ReplayedValue], list[ReplayedValue]] = [], []
         for value in self._recent:
             fresh = value.fresh and value.number >= self._begun
             split[fresh or messages - value.number <= value.keep].append(value)
@@ -455,13 +458,15 @@ class Replay:
         del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
         self._changed = (before, sys.maxsize)
 
-    def _is_enough(self, values: Sequence[Value], load: int) -> bool:
+    def _is_enough(self, values: Sequence[ReplayedValue], load: int) -> bool:
         saved, least = sum(value.tokens for value in values), self._rules.min_reclaim
         if self._price.is_above(load) and not self._price.is_above(load - saved):
             return saved > 0
         return saved > 0 and not (isinstance(least, float) and saved / max(1, load) < least)
 
-    def _break(self, values: Sequence[Value], load: int, lost: int, last: ModelCall) -> cache.Break:
+    def _break(
+        self, values: Sequence[ReplayedValue], load: int, lost: int, last: ModelCall
+    ) -> cache.Break:
         before = values[0].before - self._gone.in_front(values[0].before)
         at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
         front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Part, is_own_placeholder
+from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Value, is_own_placeholder
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rule, ValueRules
 from brainsurgeon.model.sessions import Fingerprint
@@ -42,7 +42,7 @@ class Keep(Struct, frozen=True):
 
 
 def extract(
-    part: Part, value: object, entry: EntryState, rules: ValueRules, now: float
+    part: Value, value: object, entry: EntryState, rules: ValueRules, now: float
 ) -> Extract | Keep:
     if not rules.enabled:
         return Keep("disabled")
@@ -59,7 +59,7 @@ def extract(
     return _by_override(part, entry, rules, now)
 
 
-def _by_override(part: Part, entry: EntryState, rules: ValueRules, now: float) -> Extract | Keep:
+def _by_override(part: Value, entry: EntryState, rules: ValueRules, now: float) -> Extract | Keep:
     override = entry.extractable
     if override is False:
         return Keep("pinned")
@@ -74,7 +74,7 @@ def _by_override(part: Part, entry: EntryState, rules: ValueRules, now: float) -
 
 
 def _by_rule(
-    part: Part, entry: EntryState, rules: ValueRules, newest: int | None
+    part: Value, entry: EntryState, rules: ValueRules, newest: int | None
 ) -> Extract | Keep:
     rule = rules.match(part)
     if entry.dead is None:
@@ -97,7 +97,7 @@ def _by_rule(
     return Extract(_describe(part, entry))
 
 
-def otherwise(part: Part, entry: EntryState, rules: ValueRules, decision: Extract | Keep) -> str:
+def otherwise(part: Value, entry: EntryState, rules: ValueRules, decision: Extract | Keep) -> str:
     """Return what would change a decision, or nothing if the user cannot."""
     rule = rules.match(part)
     recent = rule.keep_recent if rule else rules.keep_recent
@@ -124,7 +124,7 @@ def otherwise(part: Part, entry: EntryState, rules: ValueRules, decision: Extrac
     return f"time: {iso(decision.until)}" if decision.until is not None else ""
 
 
-def _too_much(part: Part, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:
+def _too_much(part: Value, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:
     if part.dead:
         return False
     # Arguments of calls need a matching rule: models copy placeholders into their next calls.
@@ -142,7 +142,7 @@ def _is_extracted(value: object, entry: EntryState) -> bool:
     )
 
 
-def _describe(part: Part, entry: EntryState) -> str:
+def _describe(part: Value, entry: EntryState) -> str:
     where = "old" if entry.position == OLD else f"{entry.position} messages back"
     where = f"superseded by {entry.superseded}" if entry.superseded else where
     where = "never sent" if part.dead else entry.dead or where
