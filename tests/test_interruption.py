@@ -14,7 +14,7 @@ from brainsurgeon import interruption
 from brainsurgeon.cli import _run, commands
 from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.hosts.processes import output_of
+from brainsurgeon.files.processes import output_of
 from brainsurgeon.rewrite.apply import Batch
 from brainsurgeon.sessions import retire
 from brainsurgeon.sessions.reading import recognise_at

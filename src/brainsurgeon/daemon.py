@@ -23,6 +23,8 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
+from brainsurgeon.agents.openclaw.database import NAME
+from brainsurgeon.agents.openclaw.home import is_session_name
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import (
     BrainsurgeonError,
@@ -31,10 +33,8 @@ from brainsurgeon.errors import (
     StoreAccessError,
     StoreUnusableError,
 )
-from brainsurgeon.hosts.openclaw import is_session_name
-from brainsurgeon.hosts.openclaw_database import NAME
-from brainsurgeon.hosts.processes import boot_clock
-from brainsurgeon.hosts.sqlite import LOG
+from brainsurgeon.files.processes import boot_clock
+from brainsurgeon.files.sqlite import LOG
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.model.reports import Event, Watch
 from brainsurgeon.operations.retention import retention

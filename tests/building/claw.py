@@ -9,7 +9,7 @@ from pathlib import Path
 
 import zstandard
 
-from brainsurgeon.hosts import sqlite
+from brainsurgeon.files import sqlite
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.row_listing import list_rows_at

@@ -10,7 +10,7 @@ from building.world import Clock
 @pytest.fixture
 def clock(world, monkeypatch):
     world.clock = Clock(int(time.time()))
-    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
+    monkeypatch.setattr("brainsurgeon.files.processes.boot_clock", lambda: world.clock.now)
     return world.clock
 
 

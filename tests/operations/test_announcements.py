@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from freezegun import freeze_time
 
-from brainsurgeon.hosts import processes
+from brainsurgeon.files import processes
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import expiring, retention
 from brainsurgeon.operations.status import check, metrics, status

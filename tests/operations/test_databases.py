@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 import zstandard
 
+from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.errors import BusyError, NotFoundError
-from brainsurgeon.hosts import openclaw_database, sqlite
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.files import processes as clocks
+from brainsurgeon.files import sqlite
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.reports import Watch

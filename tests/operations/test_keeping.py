@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from brainsurgeon.errors import FailedError
-from brainsurgeon.hosts import processes
+from brainsurgeon.files import processes
 from brainsurgeon.operations.retention import expiring, retention
 from brainsurgeon.planning.retention import DAY, MISSING, SILENT, UNPLACED
 from building.world import Conversation, entry_text, fork, sql

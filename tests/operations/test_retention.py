@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from brainsurgeon import cli, interruption
 from brainsurgeon.errors import ExpiredError, StoppedError
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.files import processes as clocks
 from brainsurgeon.lookup import byte_search
 from brainsurgeon.lookup.sessions import REPLACED
 from brainsurgeon.model.records import EVERYTHING, Request

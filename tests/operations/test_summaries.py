@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from brainsurgeon import log
 from brainsurgeon.config import load
-from brainsurgeon.hosts.processes import lives
+from brainsurgeon.files.processes import lives
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.render.turns import archived, archived_json

@@ -16,7 +16,7 @@ from proofs.agent_readers import Reader
 @pytest.fixture
 def clock(world, monkeypatch):
     world.clock = Clock(int(time.time()))
-    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", lambda: world.clock.now)
+    monkeypatch.setattr("brainsurgeon.files.processes.boot_clock", lambda: world.clock.now)
     return world.clock
 
 

@@ -21,7 +21,7 @@ MODULES = {
 
 MODEL = ("model.*", "errors")
 PURE = (*MODEL, "formats", "formats.*", "planning.*")
-OUTER = ("hosts.*", "interruption", "sessions.*", "store", "store.*")
+OUTER = ("agents.*", "files.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
     "", *MODEL, "interruption", "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover",
@@ -37,11 +37,12 @@ MAY_IMPORT = {
     "interruption": ("errors",),
     "formats": MODEL,
     "planning": (*MODEL, "formats", "formats.*"),
-    "hosts": MODEL,
-    "sessions": (*MODEL, "interruption", "formats", "formats.*", "hosts.*"),
+    "files": MODEL,
+    "agents": (*MODEL, "files.*"),
+    "sessions": (*MODEL, "interruption", "formats", "formats.*", "files.*", "agents.*"),
     "store": (*MODEL, "formats", "interruption"),
     # It builds values of other rooms from settings, so that these rooms know no settings.
-    "config": (*MODEL, "formats", "hosts.configurations", "hosts.home_paths"),
+    "config": (*MODEL, "formats", "files.configurations", "agents.home_paths"),
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *OUTER, "config"),
     "rewrite": (*PURE, *OUTER, "lookup.*", "config"),
@@ -54,8 +55,8 @@ MAY_IMPORT = {
         *SURFACE_IMPORTS, "config.*", "daemon", "mcp_server", "sessions.discovery",
         "sessions.row_listing",
     ),
-    # `hosts` decides which file names below a root are sessions and wake the daemon.
-    "daemon": (*SURFACE_IMPORTS, "hosts.*", "schedule"),
+    # `agents` decides which file names below a root are sessions and wake the daemon.
+    "daemon": (*SURFACE_IMPORTS, "agents.*", "files.*", "schedule"),
 }  # fmt: skip
 
 IMPURE_PACKAGES = {
@@ -65,8 +66,8 @@ IMPURE_PACKAGES = {
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # They read OpenClaw's databases; only `sessions.row_writing` changes rows.
 SQLITE_MODULES = {
-    "hosts.openclaw_database", "hosts.openclaw_gate",
-    "hosts.openclaw", "hosts.sqlite",
+    "agents.openclaw.database", "agents.openclaw.gate",
+    "agents.openclaw.home", "files.sqlite",
     "sessions.placeholders", "sessions.row_listing", "sessions.row_writing",
 }  # fmt: skip
 

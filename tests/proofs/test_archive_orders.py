@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.hosts import processes
+from brainsurgeon.files import processes
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.retention import retention

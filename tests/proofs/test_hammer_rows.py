@@ -18,7 +18,7 @@ from building.processes import WORKERS
 from proofs.agent_packages import OPENCLAW_FIRST, OPENCLAW_LATEST
 from proofs.live.databases import Databases, Planned
 
-PROOF = pytest.mark.long(proves=("hosts", "sessions"))
+PROOF = pytest.mark.long(proves=("agents", "sessions"))
 PAUSE = 0.004
 # Sessions to which OpenClaw's own code appends at once, and rows to each.
 SESSIONS, ROWS = 3, 2500

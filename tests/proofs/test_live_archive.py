@@ -14,7 +14,7 @@ from proofs.live.pi import Pi
 from proofs.live.program import configure, wait
 
 pytestmark = pytest.mark.long(
-    proves=("formats", "planning", "rewrite", "operations", "mcp_server", "hosts")
+    proves=("formats", "planning", "rewrite", "operations", "mcp_server", "agents")
 )
 
 KEEP_AFTER_RESTORE = 4

@@ -30,7 +30,7 @@ from proofs.live.program import configure, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
-    proves=("formats", "hosts", "sessions", "rewrite", "operations", "mcp_server", "daemon")
+    proves=("formats", "agents", "sessions", "rewrite", "operations", "mcp_server", "daemon")
 )
 
 QUIET = 2

@@ -11,7 +11,7 @@ from proofs.live.claude import NEWEST, ClaudeCode, printing, sent, started_by, t
 from proofs.live.messages import Messages
 from proofs.live.program import configure, ours
 
-pytestmark = pytest.mark.long(proves=("formats", "hosts", "lookup", "operations", "mcp_server"))
+pytestmark = pytest.mark.long(proves=("formats", "agents", "lookup", "operations", "mcp_server"))
 
 TOOL = "mcp__brainsurgeon__purge_control"
 PLACEHOLDER = re.compile(r"\[\[extracted-([0-9a-f-]{36})\]\]")

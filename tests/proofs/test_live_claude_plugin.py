@@ -14,7 +14,7 @@ from proofs.live.claude import ClaudeCode, printing, started_by
 from proofs.live.messages import Messages
 from proofs.live.program import ours
 
-pytestmark = pytest.mark.long(proves=("cli", "hosts", "operations", "mcp_server"))
+pytestmark = pytest.mark.long(proves=("cli", "agents", "operations", "mcp_server"))
 
 TOOL = "mcp__plugin_brainsurgeon_brainsurgeon__purge_control"
 

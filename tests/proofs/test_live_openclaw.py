@@ -20,7 +20,7 @@ from proofs.live.program import configure, ours, wait
 from proofs.live.witness import Witness
 
 pytestmark = pytest.mark.long(
-    proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
+    proves=("agents", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
 )
 
 

@@ -18,7 +18,7 @@ from proofs.live.gateway import printing, running
 from proofs.live.program import configure
 
 pytestmark = pytest.mark.long(
-    proves=("hosts", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
+    proves=("agents", "formats", "sessions", "rewrite", "operations", "mcp_server", "daemon", "cli")
 )
 
 # Turns of each of the two sessions that are at work at once.

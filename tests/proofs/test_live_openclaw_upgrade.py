@@ -18,7 +18,7 @@ from proofs.live.gateway import printing, running
 from proofs.live.program import configure, ours
 
 pytestmark = pytest.mark.long(
-    proves=("hosts", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
+    proves=("agents", "formats", "sessions", "rewrite", "operations", "lookup", "cli")
 )
 
 QUIET = 2

@@ -18,7 +18,7 @@ from proofs.live.messages import Messages
 from proofs.live.pi import Pi
 from proofs.live.responses import Responses
 
-pytestmark = pytest.mark.long(proves=("formats", "hosts", "lookup", "operations", "mcp_server"))
+pytestmark = pytest.mark.long(proves=("formats", "agents", "lookup", "operations", "mcp_server"))
 
 PAGES = {name: (TOP / "deploy" / name / "README.md").read_text() for name in ("pi", "codex")}
 TITLES = {"pi": "Prune its sessions", "codex": "See its sessions"}

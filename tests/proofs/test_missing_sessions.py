@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.files import processes as clocks
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.status import check, status

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from brainsurgeon.hosts import processes
+from brainsurgeon.files import processes
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.retention import retention
 from building.world import Conversation, fork, sql

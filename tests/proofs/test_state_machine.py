@@ -29,8 +29,8 @@ from hypothesis.stateful import (
 )
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.files import processes as clocks
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.hosts import processes as clocks
 from brainsurgeon.lookup.sessions import all_sessions
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.text import iso
@@ -1130,7 +1130,7 @@ def test_random_actions_and_crashes_lose_no_database_event():
     assert figures["placeholders"] > 100
 
 
-@pytest.mark.long(proves=("formats", "hosts", "store", "sessions", "rewrite", "operations"))
+@pytest.mark.long(proves=("formats", "agents", "store", "sessions", "rewrite", "operations"))
 def test_many_random_actions_and_crashes_lose_no_database_event():
     """The same for more and longer examples, which differ each time."""
     _run(AgentsWithRows, max_examples=600, stateful_step_count=50)

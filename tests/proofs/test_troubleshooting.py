@@ -209,7 +209,7 @@ def test_expired_value_is_shown_from_a_backup(world, cli, tmp_path, monkeypatch)
     backup.parent.mkdir()
     shown(cli("store", "backup", backup))
     before, clock = backup.read_bytes(), Clock()
-    monkeypatch.setattr("brainsurgeon.hosts.processes.boot_clock", clock)
+    monkeypatch.setattr("brainsurgeon.files.processes.boot_clock", clock)
     for _ in range(3):
         retention(world.settings(retention_standing="1s"), world.store, clock=clock)
         clock.now += 60

@@ -15,8 +15,9 @@ from functools import cache
 import pytest
 
 from brainsurgeon import config
+from brainsurgeon.agents import home_paths
+from brainsurgeon.agents.claude_code import home as claude_code
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.hosts import claude_code, home_paths
 from brainsurgeon.schedule import cron_trigger
 from building.processes import DaemonProcess, is_extracted, write_idle_session
 from building.world import TOP

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw import gate as openclaw_gate
+from brainsurgeon.agents.openclaw.database import Payload, plain
+from brainsurgeon.agents.openclaw.gate import Gate, fence
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import openclaw_database, openclaw_gate, sqlite
-from brainsurgeon.hosts.openclaw_database import Payload, plain
-from brainsurgeon.hosts.openclaw_gate import Gate, fence
+from brainsurgeon.files import sqlite
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.discovery import current_state

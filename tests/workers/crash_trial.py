@@ -29,7 +29,7 @@ from pathlib import Path
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.files import processes as clocks
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import note_answer, restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention

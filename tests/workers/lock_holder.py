@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from brainsurgeon.hosts.openclaw_database import plain
+from brainsurgeon.agents.openclaw.database import plain
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.reading import RefusedError

@@ -15,7 +15,7 @@ from brainsurgeon.config import settings as models
 from brainsurgeon.config.settings import ALIASES, BUILT_IN_PROFILES, Settings
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 from brainsurgeon.errors import ConfigError
-from brainsurgeon.hosts import configurations
+from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import Setting
 
 MAX_QUOTED = 120  # characters of a value that a message quotes

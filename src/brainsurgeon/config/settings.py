@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from msgspec import Struct
 from pydantic import Field, PrivateAttr, model_validator
 
+from brainsurgeon.agents.home_paths import openclaw_agents
 from brainsurgeon.config.values import (
     KEY,
     AbsolutePath,
@@ -33,7 +34,6 @@ from brainsurgeon.config.values import (
     key,
     wants,
 )
-from brainsurgeon.hosts.home_paths import openclaw_agents
 from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier

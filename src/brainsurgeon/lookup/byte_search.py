@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from msgspec import Struct
 
-from brainsurgeon.hosts import sqlite
+from brainsurgeon.files import sqlite
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.planning.retention import Interval

@@ -8,10 +8,12 @@ from os import sep
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents.openclaw import gate as openclaw_gate
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UnnamedError, UsageError
 from brainsurgeon.formats.base import dict_or_empty
-from brainsurgeon.hosts import claude_code, openclaw, openclaw_gate
 from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,

@@ -10,9 +10,10 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
-from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from brainsurgeon import interruption
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.formats.openclaw import OpenClawRows
-from brainsurgeon.hosts import openclaw
-from brainsurgeon.hosts.sqlite import AgentDatabaseError
 from brainsurgeon.lookup.opening import missing_store
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath

@@ -8,11 +8,11 @@ from functools import cache, partial
 
 from msgspec.structs import replace
 
+from brainsurgeon.agents.claude_code import home as claude_code
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError, UsageError
 from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import locate_sure, splice
-from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import json_text, own_copies_last, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in, started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named

@@ -21,9 +21,11 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from brainsurgeon.agents import home_paths, servers
+from brainsurgeon.agents.claude_code import home as claude_code
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.hosts import claude_code, configurations, home_paths, servers
+from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import (
     Command,
     CommandStep,

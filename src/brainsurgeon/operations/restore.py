@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
+from brainsurgeon.agents.claude_code.home import calling_session
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     BusyError,
@@ -27,7 +28,6 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
-from brainsurgeon.hosts.claude_code import calling_session
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import (
     Session,

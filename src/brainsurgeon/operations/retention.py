@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from brainsurgeon import interruption
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import StoppedError
-from brainsurgeon.hosts import processes
+from brainsurgeon.files import processes
 from brainsurgeon.lookup.byte_search import ByteSearch
 from brainsurgeon.lookup.sessions import REPLACED, root_identity
 from brainsurgeon.model.records import Held, SessionRecord

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brainsurgeon import errors, interruption
 from brainsurgeon.config import Settings
-from brainsurgeon.hosts.sqlite import DatabaseState
+from brainsurgeon.files.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
 from brainsurgeon.model.records import FileState

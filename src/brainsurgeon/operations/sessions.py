@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from brainsurgeon.agents.claude_code import home as claude_code
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import strings_in
-from brainsurgeon.hosts import claude_code
 from brainsurgeon.lookup.entries import decode, entry_in, json_text, owned
 from brainsurgeon.lookup.scope import started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_among, session_named

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts.processes import CommandFailedError, output_of
+from brainsurgeon.files.processes import CommandFailedError, output_of
 from brainsurgeon.model.reports import Event
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import excluded

@@ -7,9 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from brainsurgeon.agents.openclaw import database as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import openclaw_database as openclaw
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind

@@ -21,10 +21,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import errors
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw.database import Payload, digest
+from brainsurgeon.agents.openclaw.gate import Gate, fence
 from brainsurgeon.config import Settings
-from brainsurgeon.hosts import openclaw_database
-from brainsurgeon.hosts.openclaw_database import Payload, digest
-from brainsurgeon.hosts.openclaw_gate import Gate, fence
 from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain

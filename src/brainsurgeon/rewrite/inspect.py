@@ -13,11 +13,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
+from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.hosts.processes import CommandFailedError, CommandHungError, output_of
+from brainsurgeon.files.processes import CommandFailedError, CommandHungError, output_of
 from brainsurgeon.lookup.entries import EntryValues, archive_in, owned
 from brainsurgeon.lookup.sessions import file_of, note_record
 from brainsurgeon.model.entries import parse

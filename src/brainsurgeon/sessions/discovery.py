@@ -19,9 +19,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon import formats, interruption
+from brainsurgeon.agents import home_paths
+from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
-from brainsurgeon.hosts import claude_code, home_paths, openclaw
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.leases import unproven

@@ -13,13 +13,14 @@ from typing import Any
 
 import zstandard
 
+from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon.agents.openclaw.database import Database
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files import sqlite
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.formats.transcript import entries_of
-from brainsurgeon.hosts import openclaw, sqlite
-from brainsurgeon.hosts.openclaw_database import Database
 from brainsurgeon.model import entries
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session

@@ -17,9 +17,10 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from brainsurgeon import formats, interruption
+from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.hosts import claude_code, openclaw
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Signs
 from brainsurgeon.sessions import attributes, leases

@@ -18,13 +18,16 @@ from typing import ClassVar, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw import gate as openclaw_gate
+from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon.agents.openclaw.database import Database, Payload, Presence, Schema
+from brainsurgeon.agents.openclaw.gate import Gate, Window
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files import sqlite
+from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows, is_bookkeeping, left_open
-from brainsurgeon.hosts import openclaw, openclaw_database, openclaw_gate, sqlite
-from brainsurgeon.hosts.openclaw_database import Database, Payload, Presence, Schema
-from brainsurgeon.hosts.openclaw_gate import Gate, Window
-from brainsurgeon.hosts.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import leases

@@ -17,11 +17,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw.database import Payload, plain
 from brainsurgeon.errors import BusyError, FailedError
-from brainsurgeon.hosts import openclaw_database, sqlite
-from brainsurgeon.hosts.openclaw_database import Payload, plain
-from brainsurgeon.hosts.processes import boot_clock
-from brainsurgeon.hosts.sqlite import AgentDatabaseError
+from brainsurgeon.files import sqlite
+from brainsurgeon.files.processes import boot_clock
+from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split

@@ -10,7 +10,7 @@ import sys
 
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
-from brainsurgeon.hosts import processes as clocks
+from brainsurgeon.files import processes as clocks
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from brainsurgeon.hosts import openclaw_database, sqlite
-from brainsurgeon.hosts.openclaw_gate import windows
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw.gate import windows
+from brainsurgeon.files import sqlite
 from brainsurgeon.model.sessions import NotIdleError, Root
 from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from brainsurgeon.hosts.processes import lives
-from brainsurgeon.hosts.readings import Readings
-from brainsurgeon.hosts.sqlite import AgentDatabaseError, connected
+from brainsurgeon.files.processes import lives
+from brainsurgeon.files.readings import Readings
+from brainsurgeon.files.sqlite import AgentDatabaseError, connected
 from brainsurgeon.model.entries import BOM, parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 from brainsurgeon.model.text import parse_time

@@ -21,9 +21,9 @@ import zstandard
 from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.hosts import configurations, sqlite
-from brainsurgeon.hosts.processes import lives
-from brainsurgeon.hosts.sqlite import AgentDatabaseError
+from brainsurgeon.files import configurations, sqlite
+from brainsurgeon.files.processes import lives
+from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.model.sessions import Unreadable
 
 # A layout is known by its parts, not by its number: a release may change the number alone.

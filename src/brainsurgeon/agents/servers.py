@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from brainsurgeon.hosts import configurations, home_paths, openclaw_database
+from brainsurgeon.agents import home_paths
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import CommandStep, State
 
 TITLES = {"openclaw": "OpenClaw", "claude": "Claude Code", "codex": "Codex"}  # by command

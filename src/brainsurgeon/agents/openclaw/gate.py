@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.hosts import sqlite
-from brainsurgeon.hosts.openclaw_database import Presence, Schema, is_unchanged
+from brainsurgeon.agents.openclaw.database import Presence, Schema, is_unchanged
+from brainsurgeon.files import sqlite
 from brainsurgeon.model.sessions import NotIdleError
 
 # OpenClaw calls a session in the database a *window*. It has a fixed session id, and a session key

@@ -18,9 +18,9 @@ from glob import escape, glob
 
 from msgspec import Struct
 
-from brainsurgeon.hosts import home_paths
-from brainsurgeon.hosts.processes import ancestors, lives
-from brainsurgeon.hosts.readings import Readings
+from brainsurgeon.agents import home_paths
+from brainsurgeon.files.processes import ancestors, lives
+from brainsurgeon.files.readings import Readings
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from brainsurgeon.hosts import openclaw_database
+from brainsurgeon.agents.openclaw import database as openclaw_database
 from building.claw import LATER, Claw, start_time
 
 MINE = os.getpid()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.model.entries import BOM
 from brainsurgeon.model.sessions import Signs
 from building.claw import start_time
@@ -109,7 +109,7 @@ def test_lock_of_a_reused_pid_is_ignored(directory, other_process):
     assert directory.lock_reason() is None
 
 
-def test_lock_that_is_older_than_the_process_with_its_pid_is_ignored(directory, other_process):
+def test_lock_older_than_the_process_with_its_pid_is_ignored(directory, other_process):
     """Its process has ended: in containers, pids are small and return after each start."""
     directory.write_lock(old_lock(other_process.pid, age=120), HOUR)
     older = directory.lock_reason()

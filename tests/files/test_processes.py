@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from brainsurgeon.hosts.processes import ancestors, lives
+from brainsurgeon.files.processes import ancestors, lives
 from building.claw import start_time
 from building.processes import wait_until
 

@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from brainsurgeon.hosts import configurations, openclaw_database, servers
+from brainsurgeon.agents import servers
+from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.files import configurations
 from brainsurgeon.operations.init import digest_of
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from brainsurgeon.hosts import openclaw
+from brainsurgeon.agents.openclaw import home as openclaw
 from building.processes import OtherProcess
 
 

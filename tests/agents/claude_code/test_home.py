@@ -9,8 +9,14 @@ import time
 
 import pytest
 
-from brainsurgeon.hosts.claude_code import Location, is_no_session, location, presence, project_of
-from brainsurgeon.hosts.home_paths import claude_code as home_of_this_user
+from brainsurgeon.agents.claude_code.home import (
+    Location,
+    is_no_session,
+    location,
+    presence,
+    project_of,
+)
+from brainsurgeon.agents.home_paths import claude_code as home_of_this_user
 from building.claw import start_time
 
 SESSION = "5a5a5a5a-0001-4000-8000-000000000001"
@@ -102,7 +108,7 @@ def test_sessions_in_a_users_own_projects_are_sessions():
 @pytest.mark.parametrize(
     ("directory", "name"), [("/w/a.b", "-w-a-b"), ("/w/é", "-w--"), ("/w/\U0001f600", "-w---")]
 )
-def test_directory_of_a_project_has_the_name_that_claude_code_gives_it(directory, name):
+def test_project_directory_has_the_name_that_claude_code_gives_it(directory, name):
     """Each UTF-16 unit that is no ASCII letter or digit becomes `-`, as in JavaScript."""
     assert os.path.basename(project_of(directory)) == name
 

@@ -1,0 +1,1 @@
+"""Read and replace files, whoever wrote them; processes that have them open."""
