@@ -35,7 +35,7 @@ class Reading:
     def parsed(self, index):
         start, end = self.transcript.span(index)
         entry, raw = self.transcript.entries[index], self._data[start:end]
-        return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated)
+        return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated, entry.rest)
 
 
 def record(form, entry):

@@ -219,6 +219,7 @@ class ParsedLine(Struct, frozen=True):
     entry: JsonObject
     ident: str | None
     terminated: bool
+    rest: bytes | None = None  # see Entry
 
 
 def parsed_lines(lines: Iterable[Line], form: Format) -> Iterator[ParsedLine]:

@@ -336,7 +336,7 @@ class Archival(Struct, frozen=True):
     def removals(
         self, parsed: ParsedLine, form: Format, standing: Iterable[Extraction], rate: float
     ) -> Iterator[Removal]:
-        ident, rest, linked = parsed.ident or "", form.rest(parsed.entry), form.archives == "linked"
+        ident, linked = parsed.ident or "", form.archives == "linked"
         stands = {LINK, *(value.path for value in standing)}
         link = {LINK: self.prompt.ident or ""} if linked else {}
         texts = {self.text_path: self.text, **link}
@@ -346,9 +346,10 @@ class Archival(Struct, frozen=True):
             gone = self.middle if linked and path != LINK else Sent()
             yield Removal(
                 ident, placeholder_id(ident), path, "assistant", None, chars + gone.bytes,
-                block=False, anchor=self.closing.entry.parent if path == LINK else None, rest=rest,
-                tokens=gone.tokens(rate), start=places[path][0], end=places[path][1],
-                new=json.dumps(new).encode(), forced=True, reason="archived turn", how="archive",
+                block=False, anchor=self.closing.entry.parent if path == LINK else None,
+                rest=parsed.rest, tokens=gone.tokens(rate), start=places[path][0],
+                end=places[path][1], new=json.dumps(new).encode(), forced=True,
+                reason="archived turn", how="archive",
             )  # fmt: skip
 
 

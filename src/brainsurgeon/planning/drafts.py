@@ -198,7 +198,7 @@ class Judge:
 
     def removals(self, parsed: ParsedLine, going: Going) -> Iterator[Removal]:
         ident = parsed.ident or ""
-        name, rest = placeholder_id(ident), self._session.form.rest(parsed.entry)
+        name = placeholder_id(ident)
         places = splice.locate(parsed.raw, [part.path for part, _ in going])
         once = self._once.setdefault
         for part, decision in going:
@@ -211,7 +211,7 @@ class Judge:
             reason = once(decision.reason, decision.reason)
             yield Removal(
                 ident, name, path, part.kind, tool, part.chars, part.block,
-                part.call, rest, tokens=0,
+                part.call, parsed.rest, tokens=0,
                 start=start + parsed.offset, end=end + parsed.offset, new=token,
                 forced=decision.forced, reason=reason,
                 how="extract" if part.instead is None else "empty",
@@ -231,9 +231,8 @@ class FieldRequests:
         self.dropped: dict[int, str] = {}  # entry ids of fields that are already gone, by record id
 
     def edits(
-        self, parsed: ParsedLine, rest: bytes | None, back: list[Extraction],
-        left: list[Extraction], now: float,
-    ) -> list[FieldEdit]:  # fmt: skip
+        self, parsed: ParsedLine, back: list[Extraction], left: list[Extraction], now: float
+    ) -> list[FieldEdit]:
         """`back` are the values restored into the entry, `left` its others."""
         ident = parsed.ident or ""
         pristine = self._newest_undo(ident, None)
@@ -249,23 +248,23 @@ class FieldRequests:
         stays = {EXTRACTABLE} if put else set()
         stays |= {RESTORED} if marked else set()
         stays |= {REDACTED} if any(value.is_redacted for value in left) else set()
-        edits = self._undone(parsed, rest, stays)
+        edits = self._undone(parsed, stays)
         if chosen and put:
             edits += splice.set_field(parsed, EXTRACTABLE, json.dumps(chosen.value).encode())
         if marked:
             line = replace(parsed, ident=parsed.ident or back[0].entry_id)
             edits += splice.set_field(line, RESTORED, json.dumps(iso(now)).encode())
-        return [edit if edit.undoes is not None else replace(edit, rest=rest) for edit in edits]
+        return [
+            edit if edit.undoes is not None else replace(edit, rest=parsed.rest) for edit in edits
+        ]
 
-    def _undone(
-        self, parsed: ParsedLine, rest: bytes | None, stays: Container[str]
-    ) -> list[FieldEdit]:
+    def _undone(self, parsed: ParsedLine, stays: Container[str]) -> list[FieldEdit]:
         edits: list[FieldEdit] = []
         for record in self._records.get(parsed.ident or "", ()):
             self._seen.add(record.id)
             # A fork has records of several sessions for the same field.
             once = any(edit.name == record.name for edit in edits)
-            others = record.session_id != self._own and record.rest != rest
+            others = record.session_id != self._own and record.rest != parsed.rest
             if others or once or record.name in stays or not self._undoes(record):
                 continue
             undone = splice.undo_field(parsed, record)

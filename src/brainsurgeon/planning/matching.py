@@ -372,7 +372,7 @@ class OwnCalls:
         return entry.ident in self.answers or any(call in self.calls for call in calls)
 
     def edits(self, parsed: ParsedLine) -> Iterator[Edit]:
-        ident, rest = parsed.ident or "", self._form.rest(parsed.entry)
+        ident = parsed.ident or ""
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()
         }
@@ -388,8 +388,8 @@ class OwnCalls:
             kind, token, chars = shorter[path]
             yield Removal(
                 ident, placeholder_id(ident), path, kind, None, chars,
-                block=False, anchor=None, rest=rest, tokens=0, start=start, end=end, new=token,
-                forced=True, reason="the agent's own restore call", how="redact",
+                block=False, anchor=None, rest=parsed.rest, tokens=0, start=start, end=end,
+                new=token, forced=True, reason="the agent's own restore call", how="redact",
             )  # fmt: skip
         yield from splice.set_field(parsed, REDACTED, b"true")
 

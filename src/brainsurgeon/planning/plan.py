@@ -223,7 +223,7 @@ class _Planner:
             entry, parsed = self._transcript.entries[index], self._session.parsed(index)
             instead = entry.thoughts.instead if entry.thoughts else b""
             try:
-                removal = removal_of(parsed, leaving, entry.rest, instead)
+                removal = removal_of(parsed, leaving, instead)
                 drafted += self._signatures.weighed(parsed, index, [removal])
             except (splice.UntouchableError, RecursionError) as why:
                 refused[leaving.signature.place] = str(why)
@@ -328,7 +328,7 @@ class _Planner:
             edits += self._judge.removals(parsed, going)
         if archival:
             edits += archival.removals(parsed, form, left, self._records.rate)
-        edits += self._fields.edits(parsed, form.rest(entry), back, left, now)
+        edits += self._fields.edits(parsed, back, left, now)
         if ours and not back and not self._fields.undoes_some(ident or ""):
             edits += self._own.edits(parsed)
         edits = list(self._signatures.weighed(parsed, index, _taking_over(edits, left)))

@@ -298,7 +298,7 @@ class Gatherer:
         return None
 
 
-def removal_of(parsed: ParsedLine, leaving: Leaving, rest: bytes | None, instead: bytes) -> Removal:
+def removal_of(parsed: ParsedLine, leaving: Leaving, instead: bytes) -> Removal:
     """Draft the removal of a signature. Raises UntouchableError."""
     ident, path = parsed.ident or "", leaving.signature.place[1]
     spans = splice.offsets_of(parsed, [path])
@@ -307,7 +307,7 @@ def removal_of(parsed: ParsedLine, leaving: Leaving, rest: bytes | None, instead
     start, end = spans[path]
     removal = Removal(
         ident, placeholder_id(ident), path, "thinking", None, leaving.signature.chars,
-        block=True, anchor=None, rest=rest, tokens=0, start=start, end=end, new=instead,
+        block=True, anchor=None, rest=parsed.rest, tokens=0, start=start, end=end, new=instead,
         forced=leaving.forced, reason=leaving.reason, how="empty",
     )  # fmt: skip
     splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, [removal])

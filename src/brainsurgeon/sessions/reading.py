@@ -96,7 +96,7 @@ class Opened(ABC):
         entry, raw = self.transcript.entries[index], self.read(start, end)
         if crc32(raw) != self.transcript.sums[entry.line]:
             raise LineChangedError
-        return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated)
+        return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated, entry.rest)
 
     def check_lines(self) -> None:
         """Raise LineChangedError if the lines are not those that were read before."""
