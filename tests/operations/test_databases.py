@@ -12,6 +12,7 @@ from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.errors import BusyError, NotFoundError
 from brainsurgeon.files import processes as clocks
 from brainsurgeon.files import sqlite
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.reports import Watch
@@ -26,6 +27,8 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions import row_listing, row_writing
+from brainsurgeon.sessions.row_listing import open_rows
+from brainsurgeon.sessions.transcripts import Transcripts
 from building import claw_agent
 from building.claw import (
     COMPACTED,
@@ -96,6 +99,20 @@ class TestScanning:
         assert {answer.state for answer in answers} == {"restored"}
         assert {session: every_world.claw.columns(session) for session in listed} == before
         assert every_world.claw.sound() == []
+
+    def test_kept_transcripts_follow_edited_rows(self, world):
+        """After an extraction, a kept session is its rows as they are, and stays kept."""
+        world.kept = Transcripts()
+        assert world.scan().sessions_changed == 6
+
+        for path in (world.claw.session(GATEWAY).path, world.claw.session(FORK).path):
+            assert path in world.kept
+            own = world.store.rows.own_times()[path]
+            with open_rows(world.claw.session(path.rpartition("/")[2], own)) as opened:
+                fresh = Transcript.read(opened.format, opened.lines)
+                kept = world.kept.transcript(opened)
+            assert kept.entries == fresh.entries
+            assert (kept.starts, kept.sums, kept.end) == (fresh.starts, fresh.sums, fresh.end)
 
     def test_rollback_restores_every_column(self, world):
         """A rollback undoes the rows of one run and records one event a session."""

@@ -131,6 +131,26 @@ def test_scan_after_an_extraction_reads_the_new_end(daemon):
     assert bytes_read(lambda: daemon.scan(only=[str(path)])) < 500_000 < path.stat().st_size
 
 
+def test_two_sessions_with_equal_ids_keep_their_placeholders(daemon):
+    """An id that got a number, since another value has it, is kept as it stands in the file."""
+    paths, talks = [], []
+    for number in (1, 2):
+        talk = Conversation(f"11111111-0000-4000-8000-00000000000{number}")
+        talk.turn(f"{number}" * 4000)
+        for _ in range(3):
+            talk.turn("short")
+        paths.append(daemon.put(f"{number}.jsonl", talk.bytes()))
+        talks.append(talk)
+    assert daemon.scan().values_extracted == 2
+    assert b"~2]]" in paths[1].read_bytes()
+    before = sql(daemon, "SELECT * FROM placements"), sql(daemon, "SELECT * FROM savings")
+    for path, talk in zip(paths, talks, strict=True):
+        append_turn(path, talk)
+    daemon.scan()
+
+    assert (sql(daemon, "SELECT * FROM placements"), sql(daemon, "SELECT * FROM savings")) == before
+
+
 def test_search_for_signals_reads_the_new_end_of_a_kept_session(daemon):
     """At each change of a large session, only its new lines are read to look for signals."""
     path, talk = long_session(daemon)

@@ -286,10 +286,8 @@ class _Scan:
             try:
                 if not requested:
                     return self._look(file, now, kept, known=True)
-            except (
-                LineChangedError
-            ):  # lines that were read by an earlier run have changed since then
-                pass
+            except LineChangedError:
+                pass  # a line changed in place since an earlier run read it
             kept.forget(file.path)
         return self._look(file, now, kept)
 
@@ -378,7 +376,7 @@ class _Scan:
             raise result
         examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
         why_partial = result.why_partial
-        done = replace(planned.plan, edits=result.done) if why_partial else planned.plan
+        done = replace(planned.plan, edits=result.done)
         self._memory.add_saving(planned.file.path, done, examined.now)
         if why_partial:
             rules = examined.settings.decision_rules()
@@ -387,7 +385,7 @@ class _Scan:
         elif outcome.full:
             self._full[outcome.path] = outcome.full
         fingerprint = result.fingerprint
-        self._follow(planned.file, fingerprint, done.edits)
+        self._follow(replace(planned.file, own_ms=result.own_ms), fingerprint, done.edits)
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if why_partial else None
         return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)

@@ -233,6 +233,7 @@ class Attempt:
         if isinstance(outcome, Exchange):
             self.result = FileRewrite(
                 self.session.file.name, outcome.fingerprint, self.extracted.stored,
+                tuple(self.extracted.with_names(self.change.plan.edits)),
                 due=outcome.at + retire.LOOK_BACK, store=self.store, journal_id=self.journal_id,
                 pair=replace(outcome.pair, directory=self.directory), held=self.held.pop_all(),
             )  # fmt: skip
@@ -456,7 +457,7 @@ class _RowsAttempt:
             if done:
                 time.sleep(row_writing.PAUSE)
             try:
-                self._carry_out_step(step, replace(self._change, plan=part))
+                done += self._carry_out_step(step, replace(self._change, plan=part))
             except (
                 RefusedError, errors.BusyError, errors.FailedError, errors.StoreFullError,
                 errors.StoreUnusableError, OSError,
@@ -470,14 +471,16 @@ class _RowsAttempt:
                 if isinstance(why, OSError):
                     kind, text = errors.FailedError, f"{path}: {why.strerror or type(why).__name__}"
                 raise kind(f"{counted(changed, 'row')} changed, then: {text}") from why
-            done += part.edits
             changed += len(step)
         size = self._session.fingerprint.size - gain(done)
         mark = fingerprint(path, self._window, size, self._own)
-        return Rewrite(self._session.file.name, mark, self._stored, tuple(done), why_partial)
+        return Rewrite(
+            self._session.file.name, mark, self._stored, tuple(done), why_partial,
+            own_ms=self._own,
+        )  # fmt: skip
 
-    def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> None:
-        """After RefusedError, the rows of the step are unchanged."""
+    def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> Sequence[Edit]:
+        """Return the edits as they were made. After RefusedError, the rows are unchanged."""
         store, ident, part = self._store, change.session_id, change.plan
         before = {row.span.seq: self._lines.row(row.span) for row in step}
         texts = {seq: columns.event() for seq, columns in before.items()}
@@ -526,6 +529,7 @@ class _RowsAttempt:
         )  # fmt: skip
         self._own = at
         self._stored += extracted.stored
+        return [*extracted.with_names(part.edits)]
 
     def _read(self, texts: dict[int, bytes], start: int, end: int) -> bytes:
         span = self._lines.index[self._lines.index.at(start)]
@@ -636,7 +640,7 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
     if isinstance(result, Exception):
         raise result
     if savings:
-        made = replace(plan, edits=result.done) if result.why_partial else plan
+        made = replace(plan, edits=result.done)
         try:
             with store.transaction():
                 store.savings.remember(change.session_id, made.savings_after(savings, examined.now))

@@ -211,8 +211,9 @@ class Rewrite(Struct, frozen=True):
     name: str
     fingerprint: Fingerprint
     stored: int  # bytes by which the store grew
-    done: tuple[Edit, ...] = ()  # the edits that were made, if it is in a database
+    done: tuple[Edit, ...]  # the edits that were made, with the ids that their values got
     why_partial: str | None = None  # why only a part of the plan was carried out
+    own_ms: int | None = None  # as in SessionFile, after the rewrite
     due: float = 0.0  # monotonic time at which to remove the old file
 
 
