@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.scan import scan
@@ -149,6 +150,20 @@ def test_two_sessions_with_equal_ids_keep_their_placeholders(daemon):
     daemon.scan()
 
     assert (sql(daemon, "SELECT * FROM placements"), sql(daemon, "SELECT * FROM savings")) == before
+
+
+def test_rewrites_before_a_stop_are_counted(daemon):
+    """A daemon that is stopped just after it changed sessions reports that it changed them."""
+    talk = Conversation()
+    for text in ("x" * 5000, "short", "short", "short"):
+        talk.turn(text)
+    paths = [daemon.put(f"{number}.jsonl", talk.bytes()) for number in range(3)]
+
+    def stop():
+        if any(b"[[extracted-" in path.read_bytes() for path in paths):
+            raise StoppedError
+
+    assert daemon.scan(watch=Watch(check_stop=stop)).sessions_changed == 3
 
 
 def test_search_for_signals_reads_the_new_end_of_a_kept_session(daemon):

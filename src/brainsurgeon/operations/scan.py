@@ -398,8 +398,8 @@ class _Scan:
                 if opened.fingerprint == fingerprint:
                     self._kept.follow(opened, edits)
                     return
-        except (NotIdleError, RefusedError, errors.BusyError, OSError):
-            pass  # it is read again when it is scanned again
+        except (NotIdleError, RefusedError, errors.BusyError, errors.StoppedError, OSError):
+            pass  # the rewrite counts all the same; the next scan reads the whole session
         self._kept.forget(file.path)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
