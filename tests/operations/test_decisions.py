@@ -1,13 +1,15 @@
 """What `sessions --values` and `show --why` say about each value."""
 
 import os
+import time
 
 import pytest
 
 from brainsurgeon.errors import NotFoundError
 from brainsurgeon.operations.sessions import why
 from brainsurgeon.operations.set_extractable import set_extractable
-from building.world import Conversation, append
+from brainsurgeon.render import turns
+from building.world import LONG_AGO, Conversation, append
 
 
 @pytest.fixture
@@ -70,3 +72,25 @@ def test_pinned_restored_and_extracted_values_name_the_way_out(world, session):
     assert decided(world, old).otherwise.startswith("time: ")
     with pytest.raises(NotFoundError):
         decided(world, "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"exclude": ["session:s"]}, "excluded by session:s"),
+        ({"min_session_bytes": 100_000}, "smaller than min_session_bytes"),
+        ({"min_reclaim": 100_000}, "too little to gain"),
+        ({"quiet_seconds": 10 * LONG_AGO}, "changed "),
+        ({}, ""),
+    ],
+)
+def test_what_the_next_scan_does_not_extract_is_said_to_wait(world, session, keys, reason):
+    """Where a scan would change nothing, `show --why` says why, and no value to be extracted."""
+    add_messages(world, 5)
+    os.utime(world.path, (time.time() - LONG_AGO,) * 2)
+    answer = why(world.settings(**keys), world.store, session[0], None, world.clock())
+
+    assert [one.extracts for one in answer.decisions] == [True]
+    assert (answer.deferred or "").startswith(reason)
+    assert ("the next scan extracts it" in turns.why(answer)) == (not reason)
+    assert bool(reason) == (world.scan(dry_run=True, **keys).sessions_changed == 0)

@@ -423,7 +423,7 @@ class Context(Struct, frozen=True):
     path: str
     format: str
     size: int
-    state: str  # "idle", or why the session cannot be changed now
+    state: str  # "idle", or why a scan extracts nothing now
     extracted: tuple[Extraction, ...] = ()
     plan: Plan = Plan()
     pays: bool = False  # the plan saves enough for a rewrite
@@ -435,8 +435,10 @@ class Context(Struct, frozen=True):
 
     @property
     def waits(self) -> str | None:
-        """Why nothing may be extracted now."""
-        return self.plan.deferred or (None if self.state == "idle" else self.state)
+        """Why the next scan extracts nothing."""
+        if self.state != "idle" or self.plan.deferred:
+            return self.plan.deferred or self.state
+        return "too little to gain" if self.plan.edits and not self.pays else None
 
     @property
     def filling(self) -> list[Filling]:
@@ -463,7 +465,7 @@ class Explained(Struct, frozen=True):
 
     session: str
     entry_id: str
-    deferred: str | None  # why nothing of the session may be extracted now
+    deferred: str | None  # why the next scan extracts nothing of the session
     decisions: list[Decision]
 
 

@@ -171,7 +171,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         ]  # fmt: skip
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
-            state=why_not_idle(examined) or "idle",
+            state=_why_not_extracted(examined) or "idle",
             extracted=tuple(owned(store, chosen, extracted)),
             plan=replace(planned, deferred=planned.deferred or waits),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
@@ -227,6 +227,12 @@ def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context
             changed_at=fingerprint.mtime_ns / 1e9,
             full=fullness(limits, measured, calibration, measured.window, load),
         )  # fmt: skip
+
+
+def _why_not_extracted(examined: inspect.Examination) -> str | None:
+    """Return why a scan extracts nothing now, whatever it finds."""
+    excluded = inspect.excluded(examined.session.file, examined.settings)
+    return excluded or why_not_idle(examined) or examined.kept_in_memory()
 
 
 def why_not_idle(examined: inspect.Examination) -> str:

@@ -336,11 +336,12 @@ def why_json(answer: reports.Explained) -> dict[str, Any]:
 
 def why(answer: reports.Explained) -> str:
     lines = [f"{safe(answer.session)}  {safe(answer.entry_id)}"]
+    goes = "would be extracted" if answer.deferred else "the next scan extracts it"
     for one in answer.decisions:
         tool = f" of {safe(one.tool)}" if one.tool else ""
         lines += [
             f"{safe(dotted(one.path))}: {one.kind}{tool}, {counted(one.chars, 'character')}",
-            f"  {'the next scan extracts it' if one.extracts else 'stays'}: {safe(one.reason)}",
+            f"  {goes if one.extracts else 'stays'}: {safe(one.reason)}",
             *([f"  changed by: {safe(one.otherwise)}"] if one.otherwise else []),
         ]
     if not answer.decisions:
