@@ -6,9 +6,10 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
-from brainsurgeon.operations.sessions import why
+from brainsurgeon.operations.sessions import context, why
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import turns
+from brainsurgeon.sessions.reading import LONGEST_LINE
 from building.world import LONG_AGO, Conversation, append
 
 
@@ -94,3 +95,12 @@ def test_what_the_next_scan_does_not_extract_is_said_to_wait(world, session, key
     assert (answer.deferred or "").startswith(reason)
     assert ("the next scan extracts it" in turns.why(answer)) == (not reason)
     assert bool(reason) == (world.scan(dry_run=True, **keys).sessions_changed == 0)
+
+
+def test_values_beside_a_line_that_is_too_long_are_shown(world, session):
+    """A line of more than 32 MB, which no scan reads, hides the values of no other line."""
+    world.talk.turn("z" * LONGEST_LINE)
+    world.path.write_bytes(world.talk.bytes())
+
+    shown = context(world.settings(), world.store, "main/s", world.clock())
+    assert {one.entry_id for one in shown.plan.decisions} > {*session}

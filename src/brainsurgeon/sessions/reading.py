@@ -91,9 +91,13 @@ class Opened(ABC):
         return claude_code.location(self.file.path) if ours else None
 
     def parsed(self, index: int) -> ParsedLine:
-        """Read the line of an entry again. Raises LineChangedError if it is no longer the same."""
+        """Read the line of an entry again. Raises LineChangedError if it is no longer the same.
+
+        Of a line that is too long to be read, nothing is known: an object without keys is returned.
+        """
         start, end = self.transcript.span(index)
-        entry, raw = self.transcript.entries[index], self.read(start, end)
+        entry = self.transcript.entries[index]
+        raw = self.read(start, end) if end - start <= LONGEST_LINE else b""
         if crc32(raw) != self.transcript.sums[entry.line]:
             raise LineChangedError
         return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated, entry.rest)
