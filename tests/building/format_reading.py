@@ -38,9 +38,9 @@ class Reading:
         return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated, entry.rest)
 
 
-def record(form, entry):
-    """Return what a format says about an entry, without what of ours is in it."""
-    return form.record(entry, Line(1, 0, b""), 0)
+def record(form, entry, number=1):
+    """Return what a format says about an entry in a line, without what of ours is in it."""
+    return form.record(entry, Line(number, 0, b""), 0)
 
 
 def sizes_in(form, data):
@@ -82,7 +82,7 @@ def survey(form, data, window=WINDOW):
 
 def parts_in(form, entry, look, offset):
     """Return the values of an entry at an offset of a session."""
-    return list(form.resolved(form.values(entry), look.around[offset]))
+    return list(form.resolved(form.read(entry).values, look.around[offset]))
 
 
 def snapshot(form, data, records=None, now=0.0, **keys):
@@ -103,7 +103,7 @@ def entries(data):
 
 def parts(form, entry, before_last_user=True):
     """Return the parts of an entry before, or after, the last user message."""
-    return list(form.resolved(form.values(entry), Around(in_last_turn=not before_last_user)))
+    return list(form.resolved(form.read(entry).values, Around(in_last_turn=not before_last_user)))
 
 
 def unlocked_paths(form, entry):

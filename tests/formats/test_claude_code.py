@@ -604,7 +604,7 @@ def test_recorded_request_id_is_its_line_number_and_hash(conversation):
     conversation.note("api-request", shapeHash="ab" * 32)
     numbered = enumerate(conversation.lines, 1)
 
-    assert [FORM.identity(line, b"", number) for number, line in numbered] == [
+    assert [record(FORM, line, number).ident for number, line in numbered] == [
         "L1-abababab", "L2-abababab", None,
     ]  # fmt: skip
 
@@ -817,10 +817,10 @@ def test_unknown_line_has_no_id_parts_or_position(conversation):
     conversation.turn()
     conversation.lines.append({"type": "dream", "uuid": "u", "parentUuid": None, "content": "x"})
     data = conversation.bytes()
-    *_, (offset, raw, number, entry) = entries(data)
+    *_, (offset, _, number, entry) = entries(data)
     look = survey(FORM, data)
 
-    assert FORM.identity(entry, raw, number) is None
+    assert record(FORM, entry, number).ident is None
     assert parts_in(FORM, entry, look, offset) == []
     assert look.position(offset) == OLD
     assert look.open_turn is None

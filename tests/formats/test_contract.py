@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 
 from brainsurgeon.config.settings import RootTable
 from brainsurgeon.formats import FORMATS, HEAD_LINES, codex, recognise
+from brainsurgeon.formats.base import NO_STEP
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.formats.splice import locate, splice
 from brainsurgeon.model.entries import (
@@ -61,7 +62,7 @@ def extract_all(form, data):
     look = survey(form, data)
     edits, extracted = [], {}
     for offset, raw, number, entry in entries(data):
-        ident = form.identity(entry, raw, number)
+        ident = record(form, entry, number).ident
         extractable = [part for part in parts_in(form, entry, look, offset) if not part.locked]
         if ident is None or not extractable:
             continue
@@ -86,13 +87,14 @@ def without(entry, extracted):
 
 def links(form, entry):
     """Return what tells an entry apart from others, and its place in the conversation."""
-    calls, step = [call.call_id for call in form.calls(entry)], form.turn_step(entry)
-    if step is None:
-        return form.rest(entry), calls
+    content = form.read(entry)
+    calls, step = [call.call_id for call in content.calls], content.step
+    if step.role is None:
+        return record(form, entry).rest, calls
     # Claude Code recognises the output of a user's own command, an aside, by its text.
     role = step.role if step.role in ("reply", "result") else "other"
     results = [result.call_id for result in step.results]
-    return form.rest(entry), calls, role, step.parent, step.names, results
+    return record(form, entry).rest, calls, role, step.parent, step.names, results
 
 
 class FormatContract:
@@ -122,8 +124,8 @@ class FormatContract:
             data = sample.read_bytes()
             look = survey(self.form, data)
             digest.update(repr((look.open_turn, look.last_user)).encode())
-            for offset, raw, number, entry in entries(data):
-                ident = self.form.identity(entry, raw, number)
+            for offset, _, number, entry in entries(data):
+                ident = record(self.form, entry, number).ident
                 found = ident, look.position(offset), look.dead(offset)
                 values = map(astuple, parts_in(self.form, entry, look, offset))
                 digest.update(repr((*found, *values)).encode())
@@ -191,8 +193,8 @@ class FormatContract:
         data = sample.read_bytes()
         look = survey(self.form, data)
         names = [
-            self.form.identity(entry, raw, number)
-            for offset, raw, number, entry in entries(data)
+            record(self.form, entry, number).ident
+            for offset, _, number, entry in entries(data)
             if parts_in(self.form, entry, look, offset)
         ]
 
@@ -250,20 +252,17 @@ class FormatContract:
         assert extracted
         assert len(after) < len(before)
         assert now.open_turn == was.open_turn
-        for (old_at, old_raw, number, entry), (new_at, new_raw, _, fresh) in zip(
-            old, new, strict=True
-        ):
+        for (old_at, _, number, entry), (new_at, _, _, fresh) in zip(old, new, strict=True):
             line_parts = extracted.get(number, ("", ()))[1]
 
             assert without(fresh, line_parts) == without(entry, line_parts)
             assert links(self.form, fresh) == links(self.form, entry)
-            calls = {value.path: value.call for value in self.form.values(fresh)}
+            calls = {value.path: value.call for value in self.form.read(fresh).values}
             for part in line_parts:
                 assert calls.get((*part.path, "text") if part.block else part.path) == part.call
             assert record(self.form, fresh).is_message == record(self.form, entry).is_message
-            assert self.form.identity(fresh, new_raw, number) == self.form.identity(
-                entry, old_raw, number
-            )
+            was_named = record(self.form, entry, number).ident
+            assert record(self.form, fresh, number).ident == was_named
             assert now.position(new_at) == was.position(old_at)
 
     def test_extracted_parts_are_not_extracted_again(self, sample):
@@ -280,14 +279,15 @@ class FormatContract:
         """Calls give their arguments and answers their text; each answer belongs to a call."""
         called, answered = set(), set()
         for _, _, _, entry in entries(sample.read_bytes()):
-            values = list(self.form.values(entry))
-            for call in self.form.calls(entry):
+            content = self.form.read(entry)
+            values = list(content.values)
+            for call in content.calls:
                 called.add(call.call_id)
 
                 assert value_at(entry, call.path) == call.arguments
                 below = [one for one in values if one.path[: len(call.path)] == call.path]
                 assert {one.call for one in below} <= {call.call_id}
-            for answer in self.form.result_texts(entry):
+            for answer in content.result_texts:
                 answered.add(answer.call_id)
 
                 assert value_at(entry, answer.path) == answer.text
@@ -300,26 +300,28 @@ class FormatContract:
         """Prompts, replies and results are messages, contain their values, and are sent."""
         data = sample.read_bytes()
         if sample.name.startswith(self.turnless):
-            assert not any(self.form.turn_step(entry) for *_, entry in entries(data))
+            assert not any(self.form.read(entry).step.role for *_, entry in entries(data))
             return
         look = survey(self.form, data)
         sent = dict.fromkeys(STEPS, 0)
         for offset, _, _, entry in entries(data):
-            step, answers = self.form.turn_step(entry), list(self.form.result_texts(entry))
+            content = self.form.read(entry)
+            step, answers = content.step, list(content.result_texts)
             parts = parts_in(self.form, entry, look, offset)
-            if step is None:
+            if step.role is None:
+                assert step == NO_STEP
                 assert not record(self.form, entry).is_message
                 assert not ROLES.keys() & {part.kind for part in parts}
                 continue
 
             assert step.text == (value_at(entry, step.text_path) if step.text_path else "")
-            assert step.calls == tuple(self.form.calls(entry))
+            assert step.calls == content.calls
             assert {answer.call_id for answer in answers} <= {one.call_id for one in step.results}
             for part in parts:
                 assert step.role in ROLES.get(part.kind, (step.role,))
             if step.role in STEPS:
                 assert record(self.form, entry).is_message
-                sent[step.role] += self.form.sent(entry).tokens()
+                sent[step.role] += content.sent.tokens()
         assert all(sent.values())
 
     def test_turn_is_open_from_its_prompt_to_its_last_reply(self, sample):
@@ -327,7 +329,7 @@ class FormatContract:
         data = sample.read_bytes()
         ends = {}
         for offset, raw, _, entry in entries(data):
-            if step := self.form.turn_step(entry):
+            if (step := self.form.read(entry).step).role:
                 kind = "call" if step.calls else "answer" if step.closes else step.role
                 ends[kind] = offset + len(raw) + 1
         is_open = {
@@ -343,9 +345,8 @@ class FormatContract:
         for trap in TRAPS:
             data = trap.read_bytes()
             look = survey(self.form, data)
-            for offset, raw, number, entry in entries(data):
-                self.form.identity(entry, raw, number)
-                record(self.form, entry)
+            for offset, _, number, entry in entries(data):
+                record(self.form, entry, number)
                 parts_in(self.form, entry, look, offset)
 
     def test_random_entries_never_raise(self):
@@ -358,12 +359,12 @@ class FormatContract:
             look = survey(self.form, data)
             recognise(data.split(b"\n"))
             self.form.refuses(lines[0])
-            for offset, raw, number, entry in entries(data):
-                self.form.identity(entry, raw, number)
-                record(self.form, entry)
-                for call in self.form.calls(entry):
+            for offset, _, number, entry in entries(data):
+                record(self.form, entry, number)
+                content = self.form.read(entry)
+                for call in content.calls:
                     assert value_at(entry, call.path) is call.arguments
-                for answer in self.form.result_texts(entry):
+                for answer in content.result_texts:
                     assert value_at(entry, answer.path) is answer.text
                 for part in parts_in(self.form, entry, look, offset):
                     value = value_at(entry, part.path)
@@ -504,7 +505,7 @@ class TestClaudeCodeContract(FormatContract):
         replies, results, messages = {}, {}, 0
         for offset in sorted(look.positions, reverse=True):
             entry, at = by_offset[offset], look.position(offset)
-            answered_calls = {call.call_id for call in self.form.calls(entry)} & results.keys()
+            answered_calls = {call.call_id for call in self.form.read(entry).calls} & results.keys()
             blocks = entry.get("message", {}).get("content") or []
             reply = entry["type"] == "assistant" and entry["message"].get("id", entry["uuid"])
             if answered_calls:

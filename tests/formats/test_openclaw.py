@@ -473,9 +473,9 @@ def test_openclaw_counts_messages_but_not_control_entries(entry, counts):
 
 def test_openclaw_entry_id_is_its_id_except_for_the_header():
     """The header's id is the session's; an entry without an id has none."""
-    assert OPENCLAW.identity(message("user", "x"), b"", 2) == "a1"
-    assert OPENCLAW.identity(HEADER, b"", 1) is None
-    assert OPENCLAW.identity({"type": "message"}, b"", 2) is None
+    assert record(OPENCLAW, message("user", "x"), 2).ident == "a1"
+    assert record(OPENCLAW, HEADER, 1).ident is None
+    assert record(OPENCLAW, {"type": "message"}, 2).ident is None
 
 
 def test_openclaw_call_and_answer_share_their_call_id():
@@ -485,16 +485,16 @@ def test_openclaw_call_and_answer_share_their_call_id():
     result = message("toolResult", [{"type": "text", "text": "a\n"}, IMAGE], toolCallId="call_1",
                    details={"aggregated": "a", "cwd": "b"})  # fmt: skip
 
-    call, other = OPENCLAW.calls(reply)
-    (answer,) = OPENCLAW.result_texts(result)
+    call, other = OPENCLAW.read(reply).calls
+    (answer,) = OPENCLAW.read(result).result_texts
 
     assert (call.path, call.call_id) == (("message", "content", 1, "arguments"), "call_1")
     assert (other.call_id, other.arguments) == ("call_2", "text")
     assert (answer.path, answer.call_id) == (("message", "content", 0, "text"), "call_1")
-    assert list(OPENCLAW.result_texts(reply)) == list(OPENCLAW.calls(result)) == []
-    calls = {value.path: value.call for value in OPENCLAW.values(reply)}
+    assert list(OPENCLAW.read(reply).result_texts) == list(OPENCLAW.read(result).calls) == []
+    calls = {value.path: value.call for value in OPENCLAW.read(reply).values}
     assert calls == {("message", "content", 0, "text"): None, (*call.path, "command"): "call_1"}
-    assert {value.call for value in OPENCLAW.values(result)} == {"call_1"}
+    assert {value.call for value in OPENCLAW.read(result).values} == {"call_1"}
 
 
 # Closed and open turns.
@@ -602,9 +602,9 @@ def test_openclaw_bookkeeping_is_no_answer(case):
     before, after = survey(OPENCLAW, plain), survey(OPENCLAW, data)
 
     assert record(OPENCLAW, entry).call is record(OPENCLAW, entry).thoughts is None
-    assert OPENCLAW.sent(entry) == Sent()
+    assert OPENCLAW.read(entry).sent == Sent()
     assert not record(OPENCLAW, entry).is_message
-    assert OPENCLAW.turn_step(entry).role == "note"
+    assert OPENCLAW.read(entry).step.role == "note"
     assert after.last_user == before.last_user
     assert after.positions == {**before.positions, len(plain): 0}
 

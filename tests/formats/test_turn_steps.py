@@ -3,6 +3,7 @@
 import pytest
 
 from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.base import NO_STEP
 from brainsurgeon.formats.openclaw import OpenClawRows
 from building.world import Conversation
 
@@ -37,7 +38,7 @@ def test_archive_form_of_each_format():
 )  # fmt: skip
 def test_openclaw_entry_roles(entry, role):
     """Entries on which the branch depends are fixed, and so are entries of unknown types."""
-    assert OPENCLAW.turn_step(entry).role == role
+    assert OPENCLAW.read(entry).step.role == role
 
 
 def test_reply_closes_its_turn_by_its_stop_reason():
@@ -50,7 +51,7 @@ def test_reply_closes_its_turn_by_its_stop_reason():
     steps = {}
     for stop in ("stop", "length", "error", "aborted", "toolUse", None):
         conversation.assistant(texts, stop=stop)
-        steps[stop] = OPENCLAW.turn_step(conversation.lines[-1])
+        steps[stop] = OPENCLAW.read(conversation.lines[-1]).step
 
     assert [stop for stop, step in steps.items() if step.closes] == ["stop", "length"]
     cut_short = [stop for stop, step in steps.items() if step.cut_short]
@@ -64,10 +65,10 @@ def test_step_names_files_of_a_call_and_finding_of_a_result():
     """A call has its tool and files; a failed result has its first line as its finding."""
     conversation = Conversation()
     conversation.call("write", {"path": "/a", "content": "x"}, call="c1")
-    (call,) = OPENCLAW.turn_step(conversation.lines[-1]).calls
+    (call,) = OPENCLAW.read(conversation.lines[-1]).step.calls
     conversation.result("\n  no such file\nmore", call="c1")
     conversation.lines[-1]["message"]["isError"] = True
-    (result,) = OPENCLAW.turn_step(conversation.lines[-1]).results
+    (result,) = OPENCLAW.read(conversation.lines[-1]).step.results
 
     assert (call.call_id, call.tool, call.files) == ("c1", "write", ("/a",))
     assert (result.call_id, result.failed, result.finding) == ("c1", True, "no such file")
@@ -90,7 +91,7 @@ def test_step_names_files_of_a_call_and_finding_of_a_result():
 )
 def test_claude_code_line_roles(entry, role):
     """A prompt is a user message that is not a result, note, summary or interruption."""
-    assert CLAUDE.turn_step(entry).role == role
+    assert CLAUDE.read(entry).step.role == role
 
 
 @pytest.mark.parametrize(
@@ -98,15 +99,15 @@ def test_claude_code_line_roles(entry, role):
 )  # fmt: skip
 def test_claude_code_reply_closes_its_turn_if_it_is_sent_again(more, closes):
     """Claude Code never sends the message of a failed request, so this closes no turn."""
-    step = CLAUDE.turn_step(claude("assistant", [{"type": "text", "text": "API Error"}], **more))
+    step = CLAUDE.read(claude("assistant", [{"type": "text", "text": "API Error"}], **more)).step
 
     assert (step.closes, step.cut_short) == (closes, not closes)
 
 
 def test_header_and_sidechain_lines_are_in_no_turn():
     """OpenClaw's header describes the session, and a sub-agent's line is outside of it."""
-    assert OPENCLAW.turn_step({"type": "session", "id": "s"}) is None
-    assert CLAUDE.turn_step(claude("user", "go", isSidechain=True)) is None
+    assert OPENCLAW.read({"type": "session", "id": "s"}).step == NO_STEP
+    assert CLAUDE.read(claude("user", "go", isSidechain=True)).step == NO_STEP
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,6 @@ def test_header_and_sidechain_lines_are_in_no_turn():
 )
 def test_generic_entry_roles_and_closing_replies(entry, role, closes):
     """A reply closes its turn if it has text, no call and no stop reason for a call."""
-    step = GENERIC.turn_step(entry)
+    step = GENERIC.read(entry).step
 
     assert (step.role, step.closes) == (role, closes)

@@ -20,7 +20,7 @@ def record_of(dialect, entry):
 
 
 def sent_of(dialect, entry):
-    return codex_record(entry).sent if dialect is CODEX else dialect.sent(entry)
+    return codex_record(entry).sent if dialect is CODEX else dialect.read(entry).sent
 
 
 def claw(**message):

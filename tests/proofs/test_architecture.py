@@ -9,6 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import brainsurgeon
+from brainsurgeon.formats import FORMATS
+from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.openclaw import OpenClawRows
 
 PACKAGE = Path(brainsurgeon.__file__).parent
 # The file of each module, by its dotted name inside the package.
@@ -273,6 +276,20 @@ def test_file_changes_of_session_writers_are_detected():
     assert "leases.exchange" in called("sessions.exchange")
     assert "os.unlink" in called("sessions.retire")
     assert "os.O_RDWR" in attributes("sessions.exchange")
+
+
+def test_a_format_has_at_most_eight_methods_and_is_read_in_few_places():
+    """A new format needs no others, and the rest of the program asks transcripts."""
+    known = {name for name in vars(Format) if callable(getattr(Format, name)) and name[0] != "_"}
+    forms = (*FORMATS.values(), OpenClawRows())
+    others = {
+        f"{form.name}: {name}" for form in forms for name in dir(form)
+        if callable(getattr(form, name)) and name[0] != "_" and name not in known
+    }  # fmt: skip
+
+    assert len(known) <= 8, known
+    assert not others
+    assert sum("entries_of" in called(module) for module in MODULES) <= 4
 
 
 def test_no_module_class_or_function_has_a_vague_name():

@@ -94,7 +94,7 @@ def live(path):
     return {
         answer.call_id: answer.text
         for offset, _, _, entry in entries(data) if look.dead(offset) is None
-        for answer in FORM.result_texts(entry)
+        for answer in FORM.read(entry).result_texts
     }  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def check(path):
             assert entry["parentUuid"] is None or entry["parentUuid"] in ids
             assert entry["uuid"] not in ids
             ids.add(entry["uuid"])
-        calls += [call.call_id for call in FORM.calls(entry)]
+        calls += [call.call_id for call in FORM.read(entry).calls]
         content = entry.get("message", {}).get("content") if entry["type"] == "user" else None
         answered += [block["tool_use_id"] for block in content or ()
                      if isinstance(block, dict) and block["type"] == "tool_result"]  # fmt: skip

@@ -39,7 +39,7 @@ from brainsurgeon.model.turns import (
 )
 
 _GENERATED = re.compile(r"L[0-9]+-[0-9a-f]{8}")
-_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+UUID = "(?i:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 _LONGEST_ID = 1024
 WRITES = re.compile(r"write|edit|patch", re.IGNORECASE)  # in names of tools that change a file
 
@@ -50,6 +50,17 @@ class ResultText(Struct, frozen=True):
     call_id: str | None
 
 
+class Content(Struct, frozen=True):
+    """An entry in detail, as far as it is known without others. To be iterated once."""
+
+    step: TurnStep
+    calls: tuple[ToolCall, ...]
+    result_texts: Iterable[ResultText]  # of tools
+    values: Iterable[Value]
+    sent: Sent  # its size in requests
+
+
+NO_STEP = TurnStep(None)
 STILL_WRITTEN = "the last line is still being written"
 LAST_TURN = "signed thinking of the last turn"
 HOLLOW = "a signature without text"
@@ -73,6 +84,8 @@ class Format(ABC):
     appends_anew = False  # the agent may write an entry again under another id and keep both
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
+    # Ids of entries that no other agent can have in an entry, unless it was copied.
+    random_ids = re.compile(UUID)
 
     @abstractmethod
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
@@ -86,21 +99,6 @@ class Format(ABC):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         """Return the id of the conversation. It must never change while the file is used."""
 
-    def rest(self, entry: JsonObject) -> bytes | None:  # noqa: ARG002
-        """Return a digest that tells entries with equal ids apart; None if ids are unique.
-
-        It is of parts that are never edited.
-        """
-        return None
-
-    def is_random(self, entry_id: str) -> bool:
-        """Check whether no other agent can have an entry with this id, unless it was copied."""
-        return _UUID.fullmatch(entry_id) is not None
-
-    @abstractmethod
-    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:
-        """Return the id of the entry within its session, or None if it has no usable one."""
-
     def entries(self, line: Line, index: int) -> tuple[Entry, ...]:
         """Return what a line says without other lines. Every line has at least one entry."""
         entry = parse(line.raw) if line.raw else None
@@ -112,22 +110,19 @@ class Format(ABC):
             read = self.record(entry, line, index)
             return (replace(read, ident=None, values=(), thoughts=None, marks=None),)
         marks = marks_in(raw, None, (), has_emptied=False)
-        return (Entry(index, line.terminated, marks=marks, own=self.own_of_unreadable(line)),)
+        return (Entry(index, line.terminated, marks=marks),)
 
     @abstractmethod
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         """Return what a line with one entry says."""
 
-    def own_of_unreadable(self, line: Line) -> Any:  # noqa: ARG002
-        return None
+    @abstractmethod
+    def read(self, entry: JsonObject) -> Content:
+        """Read an entry again, to draft or print it."""
 
     @abstractmethod
     def chain(self, entries: Sequence[Entry]) -> Chain:
         """Return what the entries mean together."""
-
-    @abstractmethod
-    def values(self, entry: JsonObject) -> Iterator[Value]:
-        """Yield the values of the entry, as far as they are known without other entries."""
 
     def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         """Complete values by what other entries say. Of values that are left out, 0 is sent."""
@@ -135,22 +130,6 @@ class Format(ABC):
             resolved = replace(value, sent=0) if around.omits(value.kind, value.call) else value
             locked = value.signed and around.in_last_turn
             yield replace(resolved, locked=LAST_TURN) if locked else resolved
-
-    @abstractmethod
-    def turn_step(self, entry: JsonObject) -> TurnStep | None:
-        """Return the entry as a step of its turn; None if it is no part of the conversation."""
-
-    @abstractmethod
-    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
-        """Yield the tool calls in the entry."""
-
-    @abstractmethod
-    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
-        """Yield the texts of the tool results in the entry."""
-
-    @abstractmethod
-    def sent(self, entry: JsonObject) -> Sent:
-        """Return the size of the entry in requests, as far as it is known without others."""
 
 
 def _with_digest(value: Value, entry: JsonObject) -> Value:
@@ -219,14 +198,7 @@ class ParsedLine(Struct, frozen=True):
     entry: JsonObject
     ident: str | None
     terminated: bool
-    rest: bytes | None = None  # see Entry
-
-
-def parsed_lines(lines: Iterable[Line], form: Format) -> Iterator[ParsedLine]:
-    for line in lines:
-        if line.raw and (entry := parse(line.raw)) is not None:
-            ident = form.identity(entry, line.raw, line.number)
-            yield ParsedLine(line.offset, line.raw, entry, ident, line.terminated)
+    rest: bytes | None = None  # as in Entry
 
 
 def usable_id(value: object) -> str | None:

@@ -20,7 +20,9 @@ from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     DAMAGED,
     LAST_TURN,
+    NO_STEP,
     STILL_WRITTEN,
+    Content,
     Format,
     ResultText,
     below,
@@ -794,6 +796,7 @@ def _hash_in(entry: JsonObject) -> bytes | None:
 
 
 def _record_id(digest: bytes, number: int) -> str:
+    # A compaction repeats records: distinguish them by line number.
     return f"L{number}-{digest.decode()[:8]}"
 
 
@@ -820,39 +823,30 @@ class ClaudeCode(Format):
         session_ids = (usable_id(entry.get("sessionId")) for entry in head)
         return subagent or next(filter(None, session_ids), None)
 
-    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        digest = _hash_in(entry)  # a compaction repeats records: distinguish them by line number
-        return entry_id(entry) if digest is None else _record_id(digest, number)
-
-    def rest(self, entry: JsonObject) -> bytes | None:
-        return _hash_in(entry)
-
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
-        rest, calls = _hash_in(entry), _calls(view)
-        step, sent = _step(view, calls), _sent(view)
-        facts = _facts(view, time)
+        content, rest, facts = _content(view), _hash_in(entry), _facts(view, time)
+        step, sent = content.step, content.sent
         is_message = facts.node is not None and facts.node.is_message
         attachment = entry.get("attachment")
         return Entry(
             index, line.terminated,
             view.ident if rest is None else _record_id(rest, line.number), rest,
-            step.parent if step else None, step.role if step else None, is_message, time,
-            step.names if step else (), step.text_path if step else None,
-            step is not None and step.closes, step is not None and step.cut_short,
-            values_sent(_values(view), sent, entry), call_records(calls),
+            step.parent, step.role, is_message, time,
+            step.names, step.text_path, step.closes, step.cut_short,
+            values_sent(content.values, sent, entry), call_records(content.calls),
             _attached_file(attachment) if attachment else None,
-            result_records(step.results) if step else (), sent, _answered(view, time),
+            result_records(step.results), sent, _answered(view, time),
             tuple(_asides(view, time)) if view.kind == "assistant" else (), _thoughts(view), None,
             0, entry.get("subtype") == BOUNDARY, _switches_model(entry), _cost_so_far(entry),
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,
         )  # fmt: skip
 
+    def read(self, entry: JsonObject) -> Content:
+        return _content(_view(entry))
+
     def chain(self, entries: Sequence[Entry]) -> Chain:
         return ClaudeChain(entries)
-
-    def values(self, entry: JsonObject) -> Iterator[Value]:
-        return _values(_view(entry))
 
     def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         for value in values:
@@ -872,21 +866,17 @@ class ClaudeCode(Format):
             sent = 0 if around.omits(value.kind, value.call) else value.sent
             yield replace(value, tool=tool, locked=locked, dead=dead, sent=sent)
 
-    def turn_step(self, entry: JsonObject) -> TurnStep | None:
-        view = _view(entry)
-        return _step(view, _calls(view))
 
-    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
-        return iter(_calls(_view(entry)))
+def _content(view: ClaudeLine) -> Content:
+    calls = _calls(view)
+    return Content(_step(view, calls), calls, _result_texts(view), _values(view), _sent(view))
 
-    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
-        for index, block in blocks_of(entry, "tool_result") if entry.get("type") == "user" else ():
-            path = (*_CONTENT, index, "content")
-            parts = content_parts(block.get("content"), path, "tool_result", None)
-            yield from results_in(entry, parts, block.get("tool_use_id"))
 
-    def sent(self, entry: JsonObject) -> Sent:
-        return _sent(_view(entry))
+def _result_texts(view: ClaudeLine) -> Iterator[ResultText]:
+    for index, block in view.results if view.kind == "user" else ():
+        path = (*_CONTENT, index, "content")
+        parts = content_parts(block.get("content"), path, "tool_result", None)
+        yield from results_in(view.entry, parts, block.get("tool_use_id"))
 
 
 def _switches_model(entry: JsonObject) -> bool:
@@ -953,10 +943,10 @@ def _no_thoughts(model: str, instead: bytes) -> Thoughts:
     return Thoughts((model,) if model else (), (), instead)
 
 
-def _step(view: ClaudeLine, calls: tuple[ToolCall, ...]) -> TurnStep | None:
+def _step(view: ClaudeLine, calls: tuple[ToolCall, ...]) -> TurnStep:
     entry, kind = view.entry, view.kind
     if view.ident is None or entry.get("isSidechain") is True:
-        return None
+        return NO_STEP
     linked = (str_or_none(entry.get("parentUuid")), references(entry))
     if kind == "assistant":
         failed, stop = entry.get("isApiErrorMessage") is True, view.message.get("stop_reason")

@@ -1,7 +1,7 @@
 """JSON lines of other agents: `{"type": "tool_result", "__id": "msg-7", "output": "…"}`."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -90,78 +90,78 @@ class Generic(base.Format):
         keys = ("session_id", "sessionId", "conversation_id", "thread_id")
         return next(filter(None, (base.usable_id(head[0].get(key)) for key in keys)), None)
 
-    def rest(self, entry: JsonObject) -> bytes:
-        rest = repr(_unedited(entry)).encode("utf-8", "replace")
-        return hashlib.sha1(rest, usedforsecurity=False).digest()
-
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
-        rest, time = self.rest(entry), parse_time(entry.get("timestamp"))
-        step, values = self.turn_step(entry), tuple(self.values(entry))
-        sent, turn = _sent(values), _turn(entry, step)
+        rest, time = _rest(entry), parse_time(entry.get("timestamp"))
+        content = self.read(entry)
+        step, sent, turn = content.step, content.sent, _turn(entry, content.step)
         return Entry(
-            index, line.terminated, _identity(entry, rest, line.number), rest, None,
-            step.role if step else None, turn.kind is not None, time, (),
-            step.text_path if step else None, step is not None and step.closes,
-            step is not None and step.cut_short, base.values_sent(values, sent, entry),
-            base.call_records(self.calls(entry)), None,
-            base.result_records(step.results) if step else (), sent, _call_of_model(entry),
+            index, line.terminated, _identity(entry, rest, line.number), rest, None, step.role,
+            turn.kind is not None, time, (), step.text_path, step.closes, step.cut_short,
+            base.values_sent(content.values, sent, entry), base.call_records(content.calls), None,
+            base.result_records(step.results), sent, _call_of_model(entry),
             marks=marks_in(line.raw, entry, (), has_emptied=False), own=turn,
         )  # fmt: skip
+
+    def read(self, entry: JsonObject) -> base.Content:
+        call = _call_id(entry)
+        values = [replace(value, call=call, sent=None) for value in _parts(entry)]
+        calls, texts = tuple(_calls(entry)), [*_result_texts(entry, values)]
+        return base.Content(_step(entry, calls, texts), calls, texts, values, _sent(values))
 
     def chain(self, entries: Sequence[Entry]) -> Chain:
         return GenericChain(entries)
 
-    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        return _identity(entry, self.rest(entry), number)
 
-    def values(self, entry: JsonObject) -> Iterator[Value]:
-        call = _call_id(entry)
-        for part in self._parts(entry):
-            yield replace(part, call=call, sent=None)
+def _parts(entry: JsonObject) -> Iterator[Value]:
+    kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
+    if kind is None:
+        return
+    tool = _tool(entry)
+    yield from _values(entry, (), kind, tool)
+    message = entry.get("message")
+    if isinstance(message, dict):
+        yield from _values(message, ("message",), kind, tool or _tool(message))
 
-    def _parts(self, entry: JsonObject) -> Iterator[Value]:
-        kind = _kind(entry) or ("custom" if entry.get(EXTRACTABLE) is True else None)
-        if kind is None:
-            return
-        tool = _tool(entry)
-        yield from _values(entry, (), kind, tool)
-        message = entry.get("message")
-        if isinstance(message, dict):
-            yield from _values(message, ("message",), kind, tool or _tool(message))
 
-    def turn_step(self, entry: JsonObject) -> TurnStep | None:
-        kind = _kind(entry)
-        if kind is None:
-            return None
-        failed = any(entry.get(key) is True for key in ("isError", "is_error", "error"))
-        results = tuple(
-            ToolResult(answer.call_id, failed, base.first_line([answer.text]) if failed else "")
-            for answer in self.result_texts(entry)
-        )
-        if kind == "tool_result" or results:
-            return TurnStep("result", results=results or (ToolResult(None),))
-        if kind == "user":
-            return TurnStep("prompt")
-        if calls := tuple(self.calls(entry)):
-            return TurnStep("reply", calls=calls)
-        return _reply(entry) if kind == "assistant" else TurnStep("aside")
+def _step(
+    entry: JsonObject, calls: tuple[ToolCall, ...], texts: Iterable[base.ResultText]
+) -> TurnStep:
+    kind = _kind(entry)
+    if kind is None:
+        return base.NO_STEP
+    failed = any(entry.get(key) is True for key in ("isError", "is_error", "error"))
+    results = tuple(
+        ToolResult(answer.call_id, failed, base.first_line([answer.text]) if failed else "")
+        for answer in texts
+    )
+    if kind == "tool_result" or results:
+        return TurnStep("result", results=results or (ToolResult(None),))
+    if kind == "user":
+        return TurnStep("prompt")
+    if calls:
+        return TurnStep("reply", calls=calls)
+    return _reply(entry) if kind == "assistant" else TurnStep("aside")
 
-    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
-        if _kind(entry) == "tool_call":
-            yield _call((), entry, _call_id(entry))
-        for path, block in _tool_blocks(entry, *_CALLS):
-            yield _call(path, block, base.str_or_none(block.get("id")))
 
-    def result_texts(self, entry: JsonObject) -> Iterator[base.ResultText]:
-        if _kind(entry) == "tool_result":
-            yield from base.results_in(entry, self.values(entry), _call_id(entry))
-            return
-        for path, block in _tool_blocks(entry, "tool_result"):
-            parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
-            yield from base.results_in(entry, parts, _call_id(block))
+def _calls(entry: JsonObject) -> Iterator[ToolCall]:
+    if _kind(entry) == "tool_call":
+        yield _call((), entry, _call_id(entry))
+    for path, block in _tool_blocks(entry, *_CALLS):
+        yield _call(path, block, base.str_or_none(block.get("id")))
 
-    def sent(self, entry: JsonObject) -> Sent:
-        return _sent(tuple(self.values(entry)))
+
+def _result_texts(entry: JsonObject, values: Iterable[Value]) -> Iterator[base.ResultText]:
+    if _kind(entry) == "tool_result":
+        yield from base.results_in(entry, values, _call_id(entry))
+        return
+    for path, block in _tool_blocks(entry, "tool_result"):
+        parts = _content(block.get("content"), (*path, "content"), "tool_result", None)
+        yield from base.results_in(entry, parts, _call_id(block))
+
+
+def _rest(entry: JsonObject) -> bytes:
+    rest = repr(_unedited(entry)).encode("utf-8", "replace")
+    return hashlib.sha1(rest, usedforsecurity=False).digest()
 
 
 def _identity(entry: JsonObject, rest: bytes, number: int) -> str | None:
@@ -171,10 +171,10 @@ def _identity(entry: JsonObject, rest: bytes, number: int) -> str | None:
     return f"L{number}-{rest.hex()[:8]}"
 
 
-def _turn(entry: JsonObject, step: TurnStep | None) -> EntryTurn:
+def _turn(entry: JsonObject, step: TurnStep) -> EntryTurn:
     kind = _kind(entry)
     left = OPEN_KINDS.get("tool_call" if any(_tool_blocks(entry, *_CALLS)) else kind or "")
-    is_prompt = kind == "user" and step is not None and step.role == "prompt"
+    is_prompt = kind == "user" and step.role == "prompt"
     return EntryTurn(kind, is_prompt, f"the last turn is open: {left}" if left else None)
 
 

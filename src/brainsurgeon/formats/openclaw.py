@@ -21,7 +21,10 @@ from brainsurgeon.formats import weight
 from brainsurgeon.formats.base import (
     DAMAGED,
     HOLLOW,
+    NO_STEP,
     STILL_WRITTEN,
+    UUID,
+    Content,
     Format,
     ResultText,
     below,
@@ -76,7 +79,6 @@ TREE_TYPES = (
     "custom", "custom_message", "label", "session_info", "context_edit", "usage", "reset",
 )  # fmt: skip
 
-_SHORT_ID = re.compile("[0-9a-f]{8}")  # of entries; the program may fall back to a whole UUID
 NOT_REPLAYED = ("error", "aborted")  # stop reasons of answers that are never sent again
 
 
@@ -487,6 +489,7 @@ class OpenClaw(Format):
     version = 9
     versions: tuple[int, ...] = (2, 3)
     archives: ArchiveForm | None = "linked"
+    random_ids = re.compile(f"[0-9a-f]{{8}}|{UUID}")  # the program may fall back to a UUID
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
         return entries[0].get("type") == "session" and isinstance(entries[0].get("id"), str)
@@ -503,37 +506,40 @@ class OpenClaw(Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         return usable_id(head[0].get("id"))
 
+    def entries(self, line: Line, index: int) -> tuple[Entry, ...]:
+        found = super().entries(line, index)
+        if found[0].own is not None:
+            return found
+        names = frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
+        return (replace(found[0], own=names),)
+
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
-        calls, answers = _calls(view), view.role == "assistant"
-        step, sent = _step(view, calls), _sent(view)
+        content, answers = self._content(view), view.role == "assistant"
+        step, sent = content.step, content.sent
+        ident = None if view.kind == "session" else usable_id(entry.get("id"))
         return Entry(
-            index, line.terminated, self.identity(entry, b"", line.number), None,
-            step.parent if step else None, step.role if step else None, _is_message(view), time,
-            step.names if step else (), step.text_path if step else None,
-            step is not None and step.closes, step is not None and step.cut_short,
-            values_sent(self._values(view), sent, entry), call_records(calls), None,
-            result_records(step.results) if step else (), sent, _answered(view, time), (),
+            index, line.terminated, ident, None, step.parent, step.role, _is_message(view), time,
+            step.names, step.text_path, step.closes, step.cut_short,
+            values_sent(content.values, sent, entry), call_records(content.calls), None,
+            result_records(step.results), sent, _answered(view, time), (),
             _thoughts(view) if answers else None, _reasoning(view) if answers else None,
             _dropped(view.message) if answers else 0, view.kind == "compaction",
             view.kind == "model_change", None,
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), _node(view),
         )  # fmt: skip
 
-    def own_of_unreadable(self, line: Line) -> frozenset[str]:
-        return frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
+    def read(self, entry: JsonObject) -> Content:
+        return self._content(_view(entry))
+
+    def _content(self, view: OpenClawLine) -> Content:
+        calls = _calls(view)
+        return Content(
+            _step(view, calls), calls, _result_texts(view), self._values(view), _sent(view)
+        )
 
     def chain(self, entries: Sequence[Entry]) -> Chain:
         return OpenClawChain(entries)
-
-    def identity(self, entry: JsonObject, raw: bytes, number: int) -> str | None:  # noqa: ARG002
-        return None if entry.get("type") == "session" else usable_id(entry.get("id"))
-
-    def is_random(self, entry_id: str) -> bool:
-        return _SHORT_ID.fullmatch(entry_id) is not None or super().is_random(entry_id)
-
-    def values(self, entry: JsonObject) -> Iterator[Value]:
-        return self._values(_view(entry))
 
     def _values(self, view: OpenClawLine) -> Iterator[Value]:
         entry, kind, message = view.entry, view.kind, view.message
@@ -555,22 +561,6 @@ class OpenClaw(Format):
         elif role in ("user", "custom"):
             yield from content_parts(view.content, _CONTENT, role, None)
 
-    def turn_step(self, entry: JsonObject) -> TurnStep | None:
-        view = _view(entry)
-        return _step(view, _calls(view))
-
-    def calls(self, entry: JsonObject) -> Iterator[ToolCall]:
-        return iter(_calls(_view(entry)))
-
-    def result_texts(self, entry: JsonObject) -> Iterator[ResultText]:
-        if _role(entry) == "toolResult":
-            message = entry["message"]
-            parts = content_parts(message.get("content"), _CONTENT, "tool_result", None)
-            yield from results_in(entry, parts, message.get("toolCallId"))
-
-    def sent(self, entry: JsonObject) -> Sent:
-        return _sent(_view(entry))
-
 
 def _is_message(view: OpenClawLine) -> bool:
     return view.role in _ROLES or view.kind == "custom_message"
@@ -580,10 +570,16 @@ def _has_emptied(view: OpenClawLine) -> bool:
     return any(block.get("thinkingSignature") == "" for _, block in view.thinking)
 
 
-def _step(view: OpenClawLine, calls: tuple[ToolCall, ...]) -> TurnStep | None:
+def _result_texts(view: OpenClawLine) -> Iterator[ResultText]:
+    if view.role == "toolResult":
+        parts = content_parts(view.content, _CONTENT, "tool_result", None)
+        yield from results_in(view.entry, parts, view.message.get("toolCallId"))
+
+
+def _step(view: OpenClawLine, calls: tuple[ToolCall, ...]) -> TurnStep:
     entry, kind, role, message = view.entry, view.kind, view.role, view.message
     if kind == "session":
-        return None
+        return NO_STEP
     linked = (str_or_none(entry.get("parentId")), references(entry))
     if role is None and not _has_message(entry):
         aside: Role = "aside" if kind == "custom_message" else "fixed"

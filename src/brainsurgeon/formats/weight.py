@@ -105,8 +105,8 @@ def _block(block: JsonObject, depth: int) -> Sent:
 
 def tokens_off(form: Format, entry: JsonObject, path: KeyPath, new: bytes, rate: float) -> int:
     """Return how many tokens a request saves if the JSON `new` replaces the value at `path`."""
-    before, after = map(form.sent, _replaced(entry, path, decode(new)))
-    return (before - after).tokens(rate)
+    before, after = map(form.read, _replaced(entry, path, decode(new)))
+    return (before.sent - after.sent).tokens(rate)
 
 
 def _replaced(value: Any, path: KeyPath, new: Any) -> tuple[Any, Any]:

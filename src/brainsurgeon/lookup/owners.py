@@ -54,7 +54,7 @@ def fields_of_entries(
     return (*own, *(
         replace(one, session_id=0) for one in listed
         if (one.entry_id, one.name) not in known
-        and (one.session_id not in others or form.is_random(one.entry_id))
+        and (one.session_id not in others or form.random_ids.fullmatch(one.entry_id))
     ))  # fmt: skip
 
 
@@ -74,5 +74,5 @@ def countable(
     """Drop the values of other agents (`others` are ids of their sessions) under numbered ids."""
     return tuple(
         value for value in values
-        if value.session_id not in others or form.is_random(value.entry_id)
+        if value.session_id not in others or form.random_ids.fullmatch(value.entry_id)
     )  # fmt: skip

@@ -69,7 +69,9 @@ class Entry(Struct, frozen=True, gc=False):
     line: int  # the index of its line
     terminated: bool = True  # its line ends with a newline
     ident: str | None = None
-    rest: bytes | None = None  # a digest that tells entries with equal ids apart
+    # A digest of parts that are never edited, to tell entries with equal ids apart; None if no
+    # two entries have the same id.
+    rest: bytes | None = None
     parent: str | None = None
     role: Role | None = None  # None: no part of the conversation
     is_message: bool = False

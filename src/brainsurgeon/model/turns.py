@@ -51,7 +51,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class TurnStep(Struct, frozen=True):
-    role: Role
+    role: Role | None  # None: no part of the conversation
     parent: str | None = None  # an id
     names: tuple[str, ...] = ()  # other ids to which the entry refers
     text: str = ""  # the last block of text of a reply

@@ -11,12 +11,11 @@ from msgspec.structs import replace
 from brainsurgeon.agents.claude_code import home as claude_code
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError, UsageError
-from brainsurgeon.formats.base import ParsedLine, parsed_lines
 from brainsurgeon.formats.splice import locate_sure, splice
 from brainsurgeon.lookup.entries import json_text, own_copies_last, owned
 from brainsurgeon.lookup.scope import Scope, sessions_in, started_by
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
-from brainsurgeon.model.entries import KeyPath, id_named, parse
+from brainsurgeon.model.entries import JsonObject, KeyPath, id_named
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import BUDGET, EvidenceReport
 from brainsurgeon.model.text import readable
@@ -149,29 +148,27 @@ def _values(store: Store, session: Session, session_ids: set[int], text: str) ->
 class _EntryReader:
     def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
-        self._form = session.format
+        self._form, self._transcript = session.format, session.transcript
         where = claude_code.location(session.file.path)
         self._is_subagent = where is not None and where.subagent is not None
-        self._matcher = Matcher(session.transcript, records, session.parsed)
-        self._read: dict[int, tuple[int, str | None]] = {}  # by offset: length and entry id
+        self._matcher = Matcher(self._transcript, records, session.parsed)
 
-    def _lines(self) -> Iterator[ParsedLine]:
-        for parsed in parsed_lines(self._session.lines, self._form):
-            # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
-            entry = {**parsed.entry, "isSidechain": False} if self._is_subagent else parsed.entry
-            yield replace(parsed, entry=entry)
+    def _entry(self, index: int) -> JsonObject:
+        # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
+        as_main = {"isSidechain": False} if self._is_subagent else {}
+        return {**self._session.parsed(index).entry, **as_main}
 
     def turn(self, entry_id: str | None) -> range:
         """Return the offsets of an entry's turn; None means the last turn."""
         wanted = None if entry_id is None else id_named(entry_id)
         offsets: dict[str, int] = {}
         starts = []
-        for parsed in self._lines():
-            step = self._form.turn_step(parsed.entry)
-            if step and step.role == "prompt":
-                starts.append(parsed.offset)
-            if parsed.ident is not None:
-                offsets[parsed.ident] = parsed.offset
+        for index, entry in enumerate(self._transcript.entries):
+            again = self._form.read(self._entry(index)).step if self._is_subagent else entry
+            if again.role == "prompt":
+                starts.append(self._transcript.offset(index))
+            if entry.ident is not None:
+                offsets[entry.ident] = self._transcript.offset(index)
         at = max(offsets.values(), default=0) if wanted is None else offsets.get(wanted)
         if at is None:
             raise NotFoundError(
@@ -188,22 +185,17 @@ class _EntryReader:
         return range(start, end)
 
     def entries(self, offsets: range | None) -> Iterator[tuple[int, planned.Filled]]:
-        for parsed in self._lines():
-            if offsets is None or parsed.offset in offsets:
-                self._read[parsed.offset] = len(parsed.raw), parsed.ident
-                yield parsed.offset, self._filled(parsed)
+        for index, entry in enumerate(self._transcript.entries):
+            offset = self._transcript.offset(index)
+            tells = self._is_subagent or entry.calls or entry.results
+            if tells and (offsets is None or offset in offsets):
+                yield offset, self._filled(index)
 
     def text(self, call: planned.Evidence) -> bytes:
         """Read the entry of a result again: the texts of all results may not fit in memory."""
-        start = call.offset or 0
-        size, ident = self._read[start]
-        raw = self._session.read(start, start + size)
-        parsed = ParsedLine(start, raw, parse(raw) or {}, ident, True)
-        return self._filled(parsed).answer(self._form, call.call_id)[0]
+        index = self._transcript.index_at(call.offset or 0)
+        return self._filled(index).answer(self._form, call.call_id)[0]
 
-    def _filled(self, parsed: ParsedLine) -> planned.Filled:
-        token, index = (
-            partial(json_text, self._store),
-            self._session.transcript.index_at(parsed.offset),
-        )
-        return planned.filled(parsed.entry, self._matcher.standing(index), token)
+    def _filled(self, index: int) -> planned.Filled:
+        token = partial(json_text, self._store)
+        return planned.filled(self._entry(index), self._matcher.standing(index), token)

@@ -104,6 +104,6 @@ def _extractable(opened: AnyOpen, index: int) -> Iterator[Value]:
     That prompt unlocks the signed thinking of the last turn. A redacted entry has none.
     """
     entry, around = opened.parsed(index).entry, opened.transcript.around(index)
-    values = opened.format.values({**entry, EXTRACTABLE: True})
+    values = opened.format.read({**entry, EXTRACTABLE: True}).values
     later = replace(around, in_last_turn=False)
     return iter(()) if entry.get(REDACTED) else opened.format.resolved(values, later)

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
-from brainsurgeon.formats.base import parsed_lines
 from brainsurgeon.formats.chain import Around
+from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
-from brainsurgeon.model.entries import KeyPath, dotted, value_at
+from brainsurgeon.model.entries import KeyPath, dotted, parse, value_at
 from brainsurgeon.model.plans import bytes_after
 from brainsurgeon.model.reports import ArchivedTurn, Found, Hit, NotSearched, ShownValues
 from brainsurgeon.sessions.discovery import open_session, open_to_show
@@ -147,8 +147,9 @@ def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, s
             if named or session.file.in_database:
                 raise
             return  # files of other formats and of Codex are not searched
-        for parsed in parsed_lines(opened.lines, form):
-            for part in form.resolved(form.values(parsed.entry), Around()) if parsed.ident else ():
-                value = value_at(parsed.entry, part.path)
+        for line, entry in entries_of(form, opened.lines):
+            again = parse(line.raw or b"") if entry.ident and entry.values else None
+            for part in form.resolved(entry.values, Around()) if again else ():
+                value = value_at(again or {}, part.path)
                 if isinstance(value, str) and not part.dead:
-                    yield parsed.ident or "", part.path, value, False
+                    yield entry.ident or "", part.path, value, False

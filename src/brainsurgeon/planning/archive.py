@@ -512,11 +512,11 @@ class _Archiver:
         """Note what stands in place of the last reply. Return the text that the agent wrote."""
         standing, entry = self._matcher.standing(closing.at), closing.entry
         parsed = self._session.parsed(closing.at)
-        step = self._form.turn_step(parsed.entry) or TurnStep("reply")
+        step = self._form.read(parsed.entry).step
         if entry.text_path:
             turn.size.answer = len(str(value_at(parsed.entry, entry.text_path)))
         if any(value.replacement is None for value in standing):
-            step = self._form.turn_step(self._written(parsed, standing)) or step
+            step = self._form.read(self._written(parsed, standing)).step
             turn.closing = closing._replace(entry=replace(
                 entry, text_path=step.text_path, closes=step.closes, cut_short=step.cut_short,
             ))  # fmt: skip
@@ -575,8 +575,7 @@ class _Archiver:
         for index in turn.entries:
             entry = self._transcript.entries[index]
             if entry.calls or any(result.failed for result in entry.results):
-                step = self._form.turn_step(self._session.parsed(index).entry)
-                calls.read(step or TurnStep("reply"))
+                calls.read(self._form.read(self._session.parsed(index).entry).step)
         note = self._archiving.requested.get(turn.prompt_id)
         known = repr((turn.prompt_id, turn.closing_id, len(turn.entries), text, note))
         digest = blake2b(known.encode(), digest_size=16).digest()

@@ -128,8 +128,8 @@ def measure(
                 whole = original and value.archive_id is None and original(value)
                 if whole:
                     line = parsed(index).entry
-                    before = form.sent(with_value(line, value.path, whole))
-                    removed.append((value.extracted_at, before - form.sent(line)))
+                    before = form.read(with_value(line, value.path, whole)).sent
+                    removed.append((value.extracted_at, before - form.read(line).sent))
                 elif value.tokens or (at < math.inf and _is_sent(form, parsed(index).entry, value)):
                     removed.append((value.extracted_at, _recorded(value)))
         measured.look(entry, transcript.sent(index), removed, left=at)

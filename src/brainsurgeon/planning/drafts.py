@@ -150,7 +150,7 @@ class Judge:
     def _forced(self, index: int) -> list[Value]:
         """Return the values of an entry that has values only if somebody asks for them."""
         parsed, form = self._session.parsed(index), self._session.form
-        values = form.values({**parsed.entry, EXTRACTABLE: True})
+        values = form.read({**parsed.entry, EXTRACTABLE: True}).values
         around = self._transcript.chain.around(index, self._transcript.entries[index])
         return list(form.resolved(values, around))
 

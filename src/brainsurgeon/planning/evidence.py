@@ -70,7 +70,8 @@ class Filled(Struct, frozen=True):
     gone: frozenset[KeyPath] = frozenset()
 
     def answer(self, form: Format, call_id: str | None) -> tuple[bytes, bool]:
-        answers = [answer for answer in form.result_texts(self.entry) if answer.call_id == call_id]
+        found = form.read(self.entry).result_texts
+        answers = [answer for answer in found if answer.call_id == call_id]
         known = self.gone.isdisjoint(answer.path for answer in answers)
         texts = (
             (OURS if answer.path in self.gone else b"") + as_bytes(answer.text)
@@ -111,8 +112,8 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
     at: dict[str, int] = {}
     without_id: deque[int] = deque()
     for offset, filled_entry in entries:
-        step = form.turn_step(filled_entry.entry)
-        for call in step.calls if step else ():
+        step = form.read(filled_entry.entry).step
+        for call in step.calls:
             before = at.get(call.call_id or "")
             if before is not None and calls[before].result is None:
                 continue  # repeated: an agent reuses an id only after the result
@@ -121,7 +122,7 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
             else:
                 at[call.call_id] = len(calls)
             calls.append(Evidence(len(calls) + 1, call.tool, call.call_id))
-        for result in step.results if step else ():
+        for result in step.results:
             ident = result.call_id
             index = at.get(ident) if ident else without_id.popleft() if without_id else None
             if index is None:

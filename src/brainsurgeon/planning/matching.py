@@ -346,7 +346,7 @@ class OwnCalls:
                 continue
             parsed = session.parsed(index)
             here = [printed for printed in asked if printed.ident.encode() in parsed.raw]
-            answers = list(form.result_texts(parsed.entry)) if here else []
+            answers = [*form.read(parsed.entry).result_texts] if here else []
             if not answers:
                 continue
             paths = {answer.path for answer in answers}
@@ -376,7 +376,7 @@ class OwnCalls:
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()
         }
-        for call in self._form.calls(parsed.entry):
+        for call in self._form.read(parsed.entry).calls:
             short = {"action": "restore", "entry": self.calls.get(call.call_id or ident)}
             redactable = dict_or_empty(call.arguments).get("action") in _ACTIONS and not call.signed
             if short["entry"] is not None and redactable and call.arguments != short:
