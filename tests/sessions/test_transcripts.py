@@ -110,6 +110,19 @@ def test_only_new_bytes_are_read(kept, monkeypatch):
     kept.look()
 
 
+def test_session_that_was_written_anew_while_it_was_read_is_read_again(kept):
+    """Lines from before and after a change in place never stand together for a session."""
+    data = LONG.read_bytes()
+    after = data[:9000] + data[9000:-9000].replace(b'"text":"', b'"tixt":"') + data[-9000:]
+    kept.write(data)
+    with kept.opened() as opened:
+        _ = opened.format
+        opened.check_stop = lambda: kept.write(after)  # called once the first bytes are read
+        kept.transcripts.read(opened)
+    kept.append(after.splitlines(keepends=True)[-1])
+    kept.look()
+
+
 def rename_copy(kept, data):
     other = kept.path.with_name("other")
     other.write_bytes(data)

@@ -113,7 +113,10 @@ class Opened(ABC):
 
     @abstractmethod
     def mark(self, end: int, lines: int) -> object:
-        """Return what stays the same while lines are added behind `end`, and these lines."""
+        """Return what stays the same while lines are added behind `end`, and these lines.
+
+        None: the session has changed since it was opened.
+        """
 
     @abstractmethod
     def read(self, start: int, end: int) -> bytes:
@@ -146,8 +149,9 @@ class OpenSession(Opened):
         self.lines = self.lines_from(offset, number)
         self.__dict__.pop("transcript", None)
 
-    def mark(self, end: int, lines: int) -> bytes:  # noqa: ARG002
-        return mark_of(self.descriptor, end)
+    def mark(self, end: int, lines: int) -> bytes | None:  # noqa: ARG002
+        mark = mark_of(self.descriptor, end)
+        return mark if Fingerprint.of(os.fstat(self.descriptor)) == self.fingerprint else None
 
     def signs(self, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
         if self.place:

@@ -24,7 +24,11 @@ _ENTRY, _ITEM = 850, 400
 
 
 class Kept(Struct):
-    """What was read of a session. `mark` is a digest that stays the same while lines are added."""
+    """What was read of a session.
+
+    `mark` is a digest that stays the same while lines are added. It is None until all is read, and
+    if the session changed meanwhile: some lines may have been read before a change, others after.
+    """
 
     transcript: Transcript
     version: tuple[str, int, str]  # name and version of the format, `format` of the root
@@ -95,7 +99,7 @@ def _version(form: Format, hint: str) -> tuple[str, int, str]:
 def _grew(kept: Kept, opened: Opened) -> bool:
     """Check that the session is unchanged, or that lines were added to it."""
     form = kept.transcript.form
-    if kept.version != _version(form, opened.hint):
+    if kept.mark is None or kept.version != _version(form, opened.hint):
         return False
     if kept.fingerprint == opened.fingerprint:
         return True
