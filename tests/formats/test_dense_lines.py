@@ -66,3 +66,20 @@ def test_dense_line_is_copied_unchanged_by_a_rewrite(world, conversation):
     assert (report.sessions_changed, report.failed) == (2, False)
     assert dense in lean
     assert path.read_bytes() == conversation.bytes() + dense
+
+
+def test_line_that_is_nested_too_deeply_hides_no_other(world):
+    """About a thousand levels, which some parsers read, take no other line out of the scan."""
+    for depth in range(900, 1100, 20):
+        talk = Conversation(f"22222222-0000-4000-8000-00000000{depth:04}")
+        for text in (f"{depth}" * 1000, "short", "short", "short"):
+            talk.turn(text)
+        talk.user()
+        talk.call(arguments={"nested": "@"})
+        talk.result("short")
+        talk.assistant()
+        deep = b'{"a":' * depth + b"1" + b"}" * depth
+        world.put(f"{depth}.jsonl", talk.bytes().replace(b'"@"', deep))
+    report = world.scan()
+
+    assert (report.files_failed, report.values_extracted) == (0, 10)

@@ -6,6 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
@@ -101,10 +102,10 @@ class Format(ABC):
 
     def entries(self, line: Line, index: int) -> tuple[Entry, ...]:
         """Return what a line says without other lines. Every line has at least one entry."""
-        entry = parse(line.raw) if line.raw else None
+        entry, raw = parse(line.raw) if line.raw else None, line.raw or b""
         if entry is not None:
-            return (self.record(entry, line, index),)
-        raw = line.raw or b""
+            with suppress(RecursionError):  # nested too deeply: as if it could not be parsed
+                return (self.record(entry, line, index),)
         if raw.startswith(BOM) and (entry := parse(raw.removeprefix(BOM))) is not None:
             # Agents read such a line. It is never edited.
             read = self.record(entry, line, index)
