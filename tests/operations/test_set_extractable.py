@@ -7,6 +7,7 @@ import pytest
 
 from brainsurgeon.errors import ChangedError, FailedError, UsageError
 from brainsurgeon.formats.generic import Generic
+from brainsurgeon.model.entries import Line
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json
 from building.claude import SESSION, ClaudeConversation, read_entries
@@ -431,7 +432,7 @@ def test_pin_fails_for_an_object_without_fields(world, path):
     lines = [dump(each) for each in (result, *[answer] * 4)]
     world.put("s.jsonl", b"".join([lines[0], b"{}\n", *lines[1:]]))
     with pytest.raises(ChangedError, match="object without fields"):
-        pin(world, Generic().identity({}, b"{}", 2), False)
+        pin(world, Generic().entries(Line(2, 0, b"{}"), 0)[0].ident, False)
 
     assert [outcome.outcome for outcome in world.scan().sessions] == ["changed"]
 

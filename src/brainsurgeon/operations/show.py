@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
 from brainsurgeon.formats.chain import Around
-from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.sessions import Session, all_sessions, file_of, session_named
@@ -95,7 +94,8 @@ def search(
     listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
     hits, unread = list[Hit](), list[NotSearched]()
     for item in listed:
-        for entry_id, path, value, stored in _texts(store, item, unread, named=bool(session)):
+        found = _texts(store, item, wanted, unread, named=bool(session))
+        for entry_id, path, value, stored in found:
             match = wanted.search(value)
             if match is None:
                 continue
@@ -109,11 +109,12 @@ def search(
 
 
 def _texts(
-    store: Store, session: Session, unread: list[NotSearched], *, named: bool
-) -> Iterator[tuple[str, KeyPath, str, bool]]:
+    store: Store, session: Session, wanted: re.Pattern[str], unread: list[NotSearched],
+    *, named: bool,
+) -> Iterator[tuple[str, KeyPath, str, bool]]:  # fmt: skip
     why = session.unseen
     try:
-        yield from _in_file(session, named=named)
+        yield from _in_file(session, wanted, named=named)
     except (OSError, BusyError, RefusedError) as error:
         if named and isinstance(error, BusyError):
             raise  # a busy session is an error only if the caller named it
@@ -137,7 +138,9 @@ def _texts(
                 yield extraction.entry_id, path, text, True
 
 
-def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, str, bool]]:
+def _in_file(
+    session: Session, wanted: re.Pattern[str], *, named: bool
+) -> Iterator[tuple[str, KeyPath, str, bool]]:
     if session.file is None:
         return
     with open_session(session.file) as opened:
@@ -147,9 +150,11 @@ def _in_file(session: Session, *, named: bool) -> Iterator[tuple[str, KeyPath, s
             if named or session.file.in_database:
                 raise
             return  # files of other formats and of Codex are not searched
-        for line, entry in entries_of(form, opened.lines):
-            again = parse(line.raw or b"") if entry.ident and entry.values else None
-            for part in form.resolved(entry.values, Around()) if again else ():
-                value = value_at(again or {}, part.path)
-                if isinstance(value, str) and not part.dead:
-                    yield entry.ident or "", part.path, value, False
+        for line in opened.lines:
+            entry = parse(line.raw or b"") or {}
+            for part in form.resolved(form.read(entry).values, Around()):
+                text = value_at(entry, part.path)
+                if isinstance(text, str) and not part.dead and wanted.search(text):
+                    ident = form.entries(line, 0)[0].ident
+                    if ident is not None:
+                        yield ident, part.path, text, False
