@@ -52,11 +52,11 @@ class ResultText(Struct, frozen=True):
 
 
 class Content(Struct, frozen=True):
-    """An entry in detail, as far as it is known without others. To be iterated once."""
+    """An entry in detail, without others. Its texts and values can be iterated only once."""
 
     step: TurnStep
     calls: tuple[ToolCall, ...]
-    result_texts: Iterable[ResultText]  # of tools
+    result_texts: Iterable[ResultText]  # of the results of tools
     values: Iterable[Value]
     sent: Sent  # its size in requests
 
@@ -81,11 +81,11 @@ class Format(ABC):
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
-    has_reasoning = False  # whether `reasoning` ever returns any
+    has_reasoning = False  # whether entries ever have `reasoning`
     appends_anew = False  # the agent may write an entry again under another id and keep both
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
-    # Ids of entries that no other agent can have in an entry, unless it was copied.
+    # Ids that no entry of another agent has, unless it was copied.
     random_ids = re.compile(UUID)
 
     @abstractmethod
