@@ -1,5 +1,8 @@
 """A session replayed under other policies, compared with figures calculated by hand."""
 
+import itertools
+import sys
+
 import pytest
 
 from brainsurgeon.formats import FORMATS
@@ -8,7 +11,15 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
-from brainsurgeon.planning.replay import Prompted, Replay, ReplayedValue, bill, history, unpruned
+from brainsurgeon.planning.replay import (
+    Prompted,
+    Replay,
+    ReplayedValue,
+    Thought,
+    bill,
+    history,
+    unpruned,
+)
 from building.format_reading import Reading
 from building.world import Conversation
 
@@ -142,6 +153,37 @@ def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
     events = history(session.transcript, Records(), all_rules, session.parsed)
 
     assert next(event.keep for event in events if isinstance(event, ReplayedValue)) == keep
+
+
+def busy(turns):
+    """Return a session whose cache stays warm while each turn adds a value that is due."""
+    events = []
+    for turn in range(turns):
+        tokens = 1_000 * (turn + 2)
+        events += [ReplayedValue(turn, 1, 900), call(100 * turn, tokens, tokens - 1_000)]
+        events += [Thought(20, tokens), Prompted(100 * turn + 50, turn)]
+    return events
+
+
+def steps(work):
+    """Return how many calls of functions and steps of generators `work` takes."""
+    counted = itertools.count()
+    sys.setprofile(lambda *_: next(counted))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return next(counted)
+
+
+def test_waiting_values_cost_no_time_at_each_prompt():
+    """A replay of four times as many turns, whose values wait, takes four times as long."""
+    short, long = ([*unpruned(busy(turns))] for turns in (200, 800))
+    rules = Rules((), min_reclaim=0)
+
+    assert steps(lambda: replay("cold", long, rules)) < 5 * steps(
+        lambda: replay("cold", short, rules)
+    )
 
 
 def test_replay_forgets_extractions_at_a_new_context():

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, islice
 from operator import attrgetter
 from statistics import linear_regression
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ from brainsurgeon.model.turns import Compaction, ModelCall, Sent
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.reasoning import lost, spared
+from brainsurgeon.planning.reasoning import spared
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.planning.superseded import Values, superseded
@@ -264,18 +264,21 @@ def _saved(value: Value) -> Sent:
     return Sent(*value.size) - instead
 
 
-class _Ordered:
+_Item = TypeVar("_Item", bound=ReplayedValue | Thought)
+
+
+class _Ordered(Generic[_Item]):
     """Values in the order in which they occur in a prompt that contains all of them."""
 
     def __init__(self) -> None:
-        self.values: list[ReplayedValue] = []
+        self.values: list[_Item] = []
         self._sums = [0]
 
     @property
     def tokens(self) -> int:
         return self._sums[-1]
 
-    def add(self, values: Sequence[ReplayedValue]) -> None:
+    def add(self, values: Sequence[_Item]) -> None:
         # Few values are behind the first added one: only these are sorted again.
         start = bisect_left(self.values, min(map(_place, values), default=sys.maxsize), key=_place)
         self.values[start:] = sorted((*self.values[start:], *values), key=_place)
@@ -292,6 +295,9 @@ class _Ordered:
     def in_front(self, tokens: int) -> int:
         return self._sums[bisect_left(self.values, tokens, key=_place)]
 
+    def behind(self, tokens: int) -> int:
+        return self.tokens - self.in_front(tokens + 1)
+
     def in_front_without(self, tokens: int) -> int:
         """Like `in_front`, but `tokens` are counted in the prompt without these values."""
         numbers = range(len(self.values))
@@ -303,7 +309,7 @@ class _Ordered:
 def unpruned(events: Iterable[Event]) -> Iterator[Event]:
     """Yield the events as if nothing had been extracted."""
     standing: list[tuple[float, int, ReplayedValue]] = []
-    gone, raw, broken = _Ordered(), None, -1
+    gone, raw, broken = _Ordered[ReplayedValue](), None, -1
     for number, event in enumerate(events):
         if isinstance(event, Compaction):
             standing, gone = [], _Ordered()
@@ -352,7 +358,7 @@ class Replay:
         self._rules, self._when, self._price = rules, when, price
         self._quiet, self._full, self._fixed = quiet, full, 0
         self._recent: list[ReplayedValue] = []
-        self._due, self._gone = _Ordered(), _Ordered()
+        self._due, self._gone = _Ordered[ReplayedValue](), _Ordered[ReplayedValue]()
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
         # Calls since the cache was cold, shortest first. No extraction has changed their prompts.
@@ -361,7 +367,7 @@ class Replay:
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
         self._begun = 0
-        self._reasoning: list[Thought] = []
+        self._reasoning = _Ordered[Thought]()
         self.reasoning_lost = 0  # tokens
         self._writes = False  # the provider counts written tokens
 
@@ -372,10 +378,10 @@ class Replay:
                     self._fixed = event.tokens
                 case Compaction():
                     self._recent, self._due, self._gone = [], _Ordered(), _Ordered()
-                    self._reasoning = []
+                    self._reasoning = _Ordered()
                     self._usage.forget()
                 case Thought():
-                    self._reasoning.append(event)
+                    self._reasoning.add([event])
                 case ReplayedValue():
                     self._recent.append(event)
                 case Prompted():
@@ -390,7 +396,7 @@ class Replay:
             call = replace(call, output=self._last.output if self._last else 0)
         else:  # a compaction or a step back has removed the values behind the prompt's end
             self._recent = [value for value in self._recent if value.before < call.tokens]
-            self._reasoning = [one for one in self._reasoning if one.before < call.tokens]
+            self._reasoning.cut(call.tokens)
             self._due.cut(call.tokens)
             self._gone.cut(call.tokens)
         cached = self._read(call, call.cached - self._gone.in_front(call.cached))
@@ -438,40 +444,40 @@ class Replay:
         due, self._recent = split
         self._due.add(due)
         load, chosen = last.tokens + last.output - self._gone.tokens, self._due.values
-        if not self._is_enough(chosen, load):
+        if not self._is_enough(self._due.tokens, load):
             return
-        risk = [(one.before, one.tokens) for one in self._reasoning]
         if not (when == "pays" and load > self._full):
-            change = self._break(chosen, load, lost(risk, chosen[0].before), last)
+            change = self._break(chosen[0].before, self._due.tokens, load, last)
             if cache.due(when, state, change, self._price, now) is not None:
                 return
-            placed = [(one.before, one.tokens) for one in chosen]
+            placed, risk = (
+                [(one.before, one.tokens) for one in values]
+                for values in (chosen, self._reasoning.values)
+            )
             chosen = chosen[spared(when, placed, risk, state, self._price, now) :]
-            if not self._is_enough(chosen, load):
+            if not self._is_enough(sum(value.tokens for value in chosen), load):
                 return
         first = chosen[0].before
         before = first - self._gone.in_front(first)
-        self.reasoning_lost += lost(risk, first)
-        self._reasoning = [one for one in self._reasoning if one.before <= first]
+        self.reasoning_lost += self._reasoning.behind(first)
+        self._reasoning.cut(first + 1)
         self._gone.add(chosen)
         self._due.cut_last(len(chosen))
         del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
         self._changed = (before, sys.maxsize)
 
-    def _is_enough(self, values: Sequence[ReplayedValue], load: int) -> bool:
-        saved, least = sum(value.tokens for value in values), self._rules.min_reclaim
+    def _is_enough(self, saved: int, load: int) -> bool:
+        least = self._rules.min_reclaim
         if self._price.is_above(load) and not self._price.is_above(load - saved):
             return saved > 0
         return saved > 0 and not (isinstance(least, float) and saved / max(1, load) < least)
 
-    def _break(
-        self, values: Sequence[ReplayedValue], load: int, lost: int, last: ModelCall
-    ) -> cache.Break:
-        before = values[0].before - self._gone.in_front(values[0].before)
+    def _break(self, first: int, saved: int, load: int, last: ModelCall) -> cache.Break:
+        before = first - self._gone.in_front(first)
         at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
         front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
         front = front if last.written else before
-        saved = sum(value.tokens for value in values)
+        lost = self._reasoning.behind(first)
         return cache.Break(saved, max(0, load - front - saved), load, lost)
 
 
