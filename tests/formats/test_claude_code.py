@@ -749,6 +749,33 @@ def test_thinking_that_claude_code_left_out_is_not_sent(conversation, attachment
     assert [sizes[ident] for ident in idents] == sent
 
 
+@pytest.mark.parametrize(
+    ("notes", "sent"),  # behind which message, and from which on
+    [
+        ([], [900, 900, 900, 900, 900]),
+        ([(2, 2), (4, 4)], [900, 0, 900, 0, 900]),
+        ([(2, 2), (4, 3)], [900, 0, 0, 0, 900]),
+        ([(2, 2), (4, 1)], [0, 0, 0, 0, 900]),
+        ([(3, 1), (4, 2)], [0, 0, 0, 0, 900]),
+        ([(1, 1), (3, 3), (4, 2)], [0, 0, 0, 0, 900]),
+        ([(4, 4), (4, 3), (4, 4)], [900, 900, 0, 0, 900]),
+    ],
+)
+def test_each_note_of_left_out_thinking_counts(conversation, notes, sent):
+    """Each note leaves out the thinking from one message up to the note."""
+    conversation.user()
+    idents = []
+    for number in range(1, 6):
+        idents.append(thinks(conversation, "claude-opus-5-5", f"msg_{number}"))
+        for name in (name for behind, name in notes if behind == number):
+            first = {"messageId": f"msg_{name}", "thinkingIndex": 0}
+            note = {"type": "thinking_stripped", "scope": "partial", "from": first}
+            conversation.entry("attachment", attachment=note)
+    sizes = sizes_in(FORM, conversation.bytes())
+
+    assert [sizes[ident] for ident in idents] == sent
+
+
 def test_document_beside_a_result_belongs_to_it(conversation):
     """Up to 2.1.220, Read writes a PDF into a meta line of its own behind the result.
 

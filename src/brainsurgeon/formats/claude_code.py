@@ -410,7 +410,8 @@ class ClaudeChain(Chain):
         self._results: list[str] = []  # live, after the last compaction
         self._model: str | None = None  # of the last answer
         self._thoughts: dict[str, list[int]] = {}  # lines with thinking by the ids of API messages
-        self._stripped: list[tuple[int, int]] = []  # lines whose thinking is left out: first, end
+        # Lines whose thinking is left out: first, end; in order, without overlap.
+        self._stripped: list[tuple[int, int]] = []
         # Reply by reply, the newest line; for lines of calls, those of the results.
         self._newest: dict[str, int] = {}
         self._answered: dict[int, int] = {}
@@ -493,14 +494,18 @@ class ClaudeChain(Chain):
         if facts.stripped:
             message, kept = facts.stripped
             lines = self._thoughts.get(message, [])[kept:]
-            self._stripped.append((lines[0] if lines else 0, index))
+            first = lines[0] if lines else 0
+            while self._stripped and self._stripped[-1][1] >= first:  # it continues in this range
+                first = min(first, self._stripped.pop()[0])
+            self._stripped.append((first, index))
 
     def thinks(self, index: int, entry: Entry) -> bool:
         # 2.1.332 leaves out the thinking of other models. 2.1.112 sends it, and the provider leaves
         # it out.
         model = entry.call.model if entry.call else None
         is_same = None in (model, self._model) or model == self._model
-        return is_same and not any(first <= index < end for first, end in self._stripped)
+        at = bisect_right(self._stripped, index, key=lambda lines: lines[0]) - 1
+        return is_same and (at < 0 or index >= self._stripped[at][1])
 
     def position(self, index: int, entry: Entry) -> int:
         at, counted = index, entry.is_message
