@@ -46,11 +46,10 @@ from brainsurgeon.model.turns import (
     TurnStep,
     Verdict,
 )
-from brainsurgeon.planning.drafts import Judge, repeated
 from brainsurgeon.planning.evidence import as_bytes, shortened
 from brainsurgeon.planning.matching import Matcher
-from brainsurgeon.planning.rules import FITS, EntryState
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.rules import FITS, EntryState, state_of
+from brainsurgeon.planning.snapshot import Snapshot, repeated
 
 # Maximum size of the outcome of one turn (bytes), or of all outcomes of several (characters).
 _QUOTED = 2000
@@ -383,7 +382,6 @@ class _Archiver:
         self._transcript, self._chain = session.transcript, session.transcript.chain
         self._matcher = Matcher(self._transcript, session.records, session.parsed)
         self._restores = session.records.requested("restore")
-        self._judge = Judge(session, rules)
         self._ids: list[str | None] = []  # on the active branch, by number of the entry
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
         # Entries (offset, id) that refer to an id. An entry's link to the one before is left out if
@@ -487,7 +485,7 @@ class _Archiver:
         turn.entries.append(here.at)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
-        self._hold(turn, self._judge.state(here.at))
+        self._hold(turn, state_of(self._session, self._rules, here.at))
         if here.entry.role == "reply":
             turn.closing = here
 

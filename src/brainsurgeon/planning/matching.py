@@ -12,9 +12,10 @@ values of a call that were extracted or last seen in this session.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats import splice
@@ -250,6 +251,49 @@ class Matcher:
 _UNMARKED = Marks()
 
 
+class Matches(Struct, frozen=True):
+    """What of ours is in a session, by the records. Rules do not matter for it."""
+
+    standing: Mapping[int, Sequence[Extraction]]  # extracted values by the index of their entry
+    sighted: tuple[int, ...]  # the ids of these extractions
+    # Those of values that are not in the recorded entry, so perhaps pasted.
+    supposed: tuple[int, ...]
+    saved: int  # tokens
+    # Entries with places whose value cannot be restored, and why. Empty unless all are requested.
+    unexplained: tuple[tuple[str, str], ...]
+    matcher: Matcher
+
+
+def find(session: Snapshot) -> Matches:
+    """Look for the recorded extractions in all entries."""
+    transcript, everything = session.transcript, asks_for_everything(session.records)
+    matcher = Matcher(transcript, session.records, session.parsed)
+    standing = dict[int, Sequence[Extraction]]()
+    sighted, supposed, saved = list[int](), list[int](), 0
+    unexplained = list[tuple[str, str]]()
+    for index, entry in enumerate(transcript.entries):
+        if entry.marks is None and entry.ident not in matcher.replaced:
+            continue
+        if here := matcher.standing(index):
+            standing[index] = here
+        if index not in transcript.chain.dead:
+            saved += sum(value.tokens for value in here)
+        for value in here:
+            moved = value.id in matcher.moved and value.entry_id != entry.ident
+            (supposed if moved else sighted).append(value.id)
+        if everything or matcher.names_others:
+            why = list(matcher.unexplained(index, here))
+            unexplained += why if everything else []
+    return Matches(standing, tuple(sighted), tuple(supposed), saved, tuple(unexplained), matcher)
+
+
+def asks_for_everything(records: Records) -> bool:
+    return any(
+        request.entry_id is None and not request.rolls_back
+        for request in records.requested("restore")
+    )
+
+
 def count_lost(lines: Iterable[Line], form: Format) -> int:
     """Count the placeholders and archives in lines whose values only a lost store can have."""
     ours = Transcript.read(form, (line for line in lines if line.raw and TEXTS.search(line.raw)))
@@ -265,19 +309,19 @@ class Restores:
     """The requests to restore values of one session.
 
     `missed` gets the requested values that are lost, and others that cannot be restored if a
-    request names their entry. `everything` and `pristine` are true if a request asks for that.
+    request names their entry. `pristine` is true if a request asks for that.
     """
 
-    def __init__(self, session: Snapshot, missed: list[tuple[str, str]]) -> None:
+    def __init__(self, session: Snapshot) -> None:
         records = session.records
         self._requests = records.requested("restore")
-        of_all = [
+        self.pristine = any(
             request.pristine for request in self._requests
             if request.entry_id is None and not request.rolls_back
-        ]  # fmt: skip
-        self.everything, self.pristine = bool(of_all), any(of_all)
+        )  # fmt: skip
         self._named = {request.entry_id for request in self._requests}
-        self._missed, self._damaged = missed, records.damaged
+        self.missed: list[tuple[str, str]] = []
+        self._damaged = records.damaged
         self._continued = {value.anchor for value in records.extractions if value.is_link}
         self._seen: set[str] = set()
         self._archives = {
@@ -292,9 +336,7 @@ class Restores:
     def without_unfit(self, wanted: list[Extraction], unfit: list[Extraction]) -> list[Extraction]:
         if self.pristine:
             return wanted
-        self._missed += [
-            (value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named
-        ]
+        self.missed += [(value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named]
         left = {value.id for value in unfit}
         return [value for value in wanted if value.id not in left]
 
@@ -304,11 +346,11 @@ class Restores:
         # missing there: then the link stays.
         if asked and value.is_link and value.anchor not in self._seen:
             if value.entry_id in self._named:
-                self._missed.append((value.entry_id, _NO_TURN))
+                self.missed.append((value.entry_id, _NO_TURN))
             return False
         if asked and (value.blob_id is None or value.id in self._damaged):
             lost = "damaged in the store" if value.blob_id is not None else "expired"
-            self._missed.append((value.entry_id, lost))
+            self.missed.append((value.entry_id, lost))
             return False
         return asked
 
@@ -338,6 +380,7 @@ class OwnCalls:
         self._form = form = session.form
         redactions = session.records.requested("redact")
         asked = {request.answer: request for request in redactions if request.answer}
+        self._parsed, self._drafted = session.parsed, dict[int, list[Edit]]()
         last_call = None
         for index, entry in enumerate(session.transcript.entries if asked else ()):
             for made in entry.calls:
@@ -371,7 +414,21 @@ class OwnCalls:
         calls = (call.call_id or entry.ident for call in entry.calls)
         return entry.ident in self.answers or any(call in self.calls for call in calls)
 
-    def edits(self, parsed: ParsedLine) -> Iterator[Edit]:
+    def edits(self, index: int) -> list[Edit]:
+        """Return the edits that shorten what the entry has of ours. Raises UntouchableError."""
+        if index not in self._drafted:
+            self._drafted[index] = list(self._draft(self._parsed(index)))
+        return self._drafted[index]
+
+    def paths(self, index: int) -> list[KeyPath]:
+        """Return where these edits replace values; nothing if the line cannot be edited."""
+        try:
+            edits = self.edits(index)
+        except (splice.UntouchableError, RecursionError):
+            return []
+        return [edit.path for edit in edits if isinstance(edit, Removal)]
+
+    def _draft(self, parsed: ParsedLine) -> Iterator[Edit]:
         ident = parsed.ident or ""
         shorter: dict[KeyPath, tuple[Kind, bytes, int]] = {
             path: ("tool_result", *text) for path, text in self.answers.get(ident, {}).items()

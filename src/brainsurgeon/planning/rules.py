@@ -1,15 +1,23 @@
 """The decision about one part of an entry, and how long a session has been unchanged."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.model.entries import EXTRACTABLE, OLD, RESTORED, Value, is_own_placeholder
-from brainsurgeon.model.records import Request
+from brainsurgeon.model.entries import (
+    EXTRACTABLE,
+    OLD,
+    REDACTED,
+    RESTORED,
+    Value,
+    is_own_placeholder,
+)
+from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.rules import Rule, ValueRules
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.sessions import OFF_BRANCH, Fingerprint
 from brainsurgeon.model.text import counted, iso, parse_time
+from brainsurgeon.planning.snapshot import Snapshot
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
 FITS = "the session fits without this change"
@@ -27,6 +35,31 @@ class EntryState(Struct, frozen=True):
     dead: str | None = None  # why requests no longer contain the entry
     emptied: bool = False  # in an archived turn: thinking and results of any length are extracted
     superseded: str = ""  # the id of the entry that supersedes the part
+    changes_at: float | None = None  # when it dies by time alone
+    warnings: tuple[str, ...] = ()
+
+
+def state_of(
+    session: Snapshot, rules: ValueRules, index: int, standing: Iterable[Extraction] = ()
+) -> EntryState:
+    """Return the state of an entry, in which some extracted values are `standing`."""
+    entry, now = session.transcript.entries[index], session.now
+    ident, fields = entry.ident, entry.marks.fields if entry.marks else {}
+    override, odd = override_of(fields, ident, session.sets, session.pins)
+    stamp, unusable = read_restored(fields, rules, now)
+    dead, changes_at = session.transcript.chain.dead.get(index), None
+    if dead == OFF_BRANCH and now < session.branches_die_at:  # the user may resume the branch
+        dead, changes_at = None, session.branches_die_at
+    remembered = session.records.restores.get(ident) if ident else None
+    latest = now + rules.keep_after_restore
+    stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
+    return EntryState(
+        ident, session.transcript.position(index), override,
+        max(stamps, default=None), bool(fields.get(REDACTED)),
+        frozenset(value.placeholder for value in standing if value.placeholder), dead,
+        changes_at=changes_at,
+        warnings=tuple(f"entry {ident}: {why}" for why in (odd, unusable) if why),
+    )  # fmt: skip
 
 
 class Extract(Struct, frozen=True):

@@ -11,19 +11,13 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from brainsurgeon.formats import splice
-from brainsurgeon.formats.base import ParsedLine
-from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import KeyPath, parse, placeholder_id
-from brainsurgeon.model.plans import Edit, FieldEdit, Removal
+from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -35,6 +29,7 @@ from brainsurgeon.planning.snapshot import Snapshot
 BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made while earlier values were different"
 STALE = "its signature does not match the entries before it"
+TWICE = "its id occurs twice in the file"
 UNFIT = "its signature would not match the entries before it"
 _GPT = re.compile(r"(?<![a-z])gpt-([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
@@ -164,21 +159,20 @@ def _first(places: Iterable[Place]) -> Place:
     return min(places, default=_NOWHERE)
 
 
-_AnyEdit = TypeVar("_AnyEdit", bound=Edit)
-
-
 class Gatherer:
     """Collects signatures, entry by entry, in the file's order.
 
     `leaving`: offsets of entries that new archives take off the branch.
     """
 
-    def __init__(self, session: Snapshot, rules: Rules, leaving: Container[int]) -> None:
+    def __init__(
+        self, session: Snapshot, rules: Rules, leaving: Container[int], locked: Mapping[Place, str]
+    ) -> None:  # fmt: skip
         self.signatures = Signatures()
-        self.changes: dict[int, SentChange] = {}  # by start of the edit
-        self.places: dict[int, Place] = {}  # of all edits of values, by their start
+        self.changes: list[SentChange] = []
+        self.taken: set[Place] = set()  # where values are removed or restored
         self._session, self._transcript, self._rules = session, session.transcript, rules
-        self._pins, self._leaving = session.records.pins, leaving
+        self._leaving, self._locked = leaving, locked
         # Until `branches_die_at`, the user may return to an inactive branch at any moment.
         self._branches_live = session.now < session.branches_die_at
         self._is_bound = cache(
@@ -202,8 +196,8 @@ class Gatherer:
         offset = self._transcript.offset(index)
         self.signatures.standing += [
             Signature(
-                (offset, path), entry.ident or "", chars, live, stays, bound,
-                thoughts.unsound.get(path),
+                (offset, path), entry.ident or "", chars, live,
+                self._locked.get((offset, path), stays), bound, thoughts.unsound.get(path),
             )
             for path, chars in thoughts.blocks
         ]  # fmt: skip
@@ -226,37 +220,26 @@ class Gatherer:
         self.signatures.unfit += [value.entry_id for value in unfit]
         return unfit
 
-    def weighed(
-        self, parsed: ParsedLine, index: int, edits: Iterable[_AnyEdit]
-    ) -> Iterator[_AnyEdit]:
-        form, rate = self._session.form, self._session.records.rate
-        gone = parsed.offset in self._leaving or self._transcript.chain.dead.get(index)
-        around = self._transcript.around(index)
-        for edit in edits:
-            if gone or not isinstance(edit, Removal) or around.omits(edit.kind, edit.anchor):
-                yield edit
-            else:
-                less = tokens_off(form, parsed.entry, edit.path, edit.new, rate)
-                yield replace(edit, tokens=edit.tokens + less)
-
     def unsent_paths(self, index: int) -> set[KeyPath]:
         # In the record, the path of a block is one step above the path of its placeholder's text.
         values = self._transcript.values(index)
         return {path for part in values if part.dead for path in (part.path, part.path[:-1])}
 
-    def note_edits(self, index: int, edits: Iterable[Edit], left: Iterable[Extraction]) -> None:
+    def note_changes(
+        self, index: int, removed: Iterable[KeyPath], restored: Iterable[KeyPath],
+        left: Iterable[Extraction],
+    ) -> None:  # fmt: skip
+        """Note what is planned for an entry, in which extracted values are `left`."""
         live, unsent = self._is_live(index), self.unsent_paths(index)
         offset = self._transcript.offset(index)
-        for edit in edits:
-            if isinstance(edit, FieldEdit):
-                continue
-            self.places[edit.start] = offset, edit.path
-            if edit.path not in unsent:
-                # A change of a link breaks the signatures of its whole entry.
-                path = () if edit.path == LINK else edit.path
-                removes = isinstance(edit, Removal)
-                self.changes[edit.start] = SentChange((offset, path), live, removes)
-                self._altered |= live and removes
+        for paths, removes in ((removed, True), (restored, False)):
+            for path in paths:
+                self.taken.add((offset, path))
+                if path not in unsent:
+                    # A change of a link breaks the signatures of its whole entry.
+                    place = (offset, () if path == LINK else path)
+                    self.changes.append(SentChange(place, live, removes))
+                    self._altered |= live and removes
         if live and any(value.path not in unsent for value in left):
             self.signatures.left.append(offset)
             self._altered = True
@@ -284,8 +267,10 @@ class Gatherer:
         entry, chain = self._transcript.entries[index], self._transcript.chain
         if entry.ident is None:
             return "it has no usable id"
+        if entry.ident in self._session.repeated:
+            return TWICE
         fields = entry.marks.fields if entry.marks else {}
-        if override_of(fields, entry.ident, self._session.sets, self._pins)[0] is False:
+        if override_of(fields, entry.ident, self._session.sets, self._session.pins)[0] is False:
             return "it is pinned"
         if thoughts.only_content:
             return "nothing else is in its message"
@@ -296,19 +281,3 @@ class Gatherer:
         if chain.open_turn and (chain.last_user is None or index > chain.last_user):
             return f"{chain.open_turn} (even an old open turn keeps its signatures)"
         return None
-
-
-def removal_of(parsed: ParsedLine, leaving: Leaving, instead: bytes) -> Removal:
-    """Draft the removal of a signature. Raises UntouchableError."""
-    ident, path = parsed.ident or "", leaving.signature.place[1]
-    spans = splice.offsets_of(parsed, [path])
-    if path not in spans:
-        raise splice.UntouchableError("the thinking is not found")
-    start, end = spans[path]
-    removal = Removal(
-        ident, placeholder_id(ident), path, "thinking", None, leaving.signature.chars,
-        block=True, anchor=None, rest=parsed.rest, tokens=0, start=start, end=end, new=instead,
-        forced=leaving.forced, reason=leaving.reason, how="empty",
-    )  # fmt: skip
-    splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, [removal])
-    return removal

@@ -1,6 +1,7 @@
 """A session at the time of planning."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.records import Records, Request
+from brainsurgeon.model.transcript import Entry
 
 
 class Habits(Struct, frozen=True):
@@ -36,6 +38,26 @@ class Snapshot(Struct, frozen=True, dict=True):
     @cached_property
     def sets(self) -> dict[str, Request]:
         return {one.entry_id: one for one in self.records.requested("set") if one.entry_id}
+
+    @cached_property
+    def pins(self) -> dict[str, bool | int]:
+        return self.records.pins
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        return frozenset(
+            entry.ident for entry in self.transcript.entries if entry.ident is not None
+        )
+
+    @cached_property
+    def repeated(self) -> frozenset[str]:
+        return repeated(self.transcript.entries)
+
+
+def repeated(entries: Iterable[Entry]) -> frozenset[str]:
+    """Return the ids that occur more than once."""
+    counts = Counter(entry.ident for entry in entries if entry.ident is not None)
+    return frozenset(ident for ident, count in counts.items() if count > 1)
 
 
 # Increase this whenever the planner decides differently about the same bytes.

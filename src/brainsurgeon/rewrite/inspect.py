@@ -36,7 +36,7 @@ from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.matching import marked
-from brainsurgeon.planning.plan import plan
+from brainsurgeon.planning.plan import SessionPlanner
 from brainsurgeon.planning.rules import changed_recently, silence
 from brainsurgeon.planning.snapshot import VERSION, Habits, Snapshot
 from brainsurgeon.sessions import discovery
@@ -227,7 +227,7 @@ class Examination(Struct, frozen=True, dict=True):
         )
 
 
-class Planner(Struct, frozen=True):
+class Planner(Struct, frozen=True, dict=True):
     examined: Examination
     records: Records
     extract: bool = True
@@ -236,19 +236,21 @@ class Planner(Struct, frozen=True):
     hurries: bool = False  # does not wait for a cold prompt cache
 
     def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
-        examined, records = self.examined, self.records
-        settings, transcript = examined.settings, examined.transcript
-        rules = rules or settings.decision_rules()
-        rules = keeping_tokens(rules, transcript, records.rate)
-        session = Snapshot(
-            transcript, examined.session.parsed, records, examined.now,
+        rules = rules or self.examined.settings.decision_rules()
+        rules = keeping_tokens(rules, self.examined.transcript, self.records.rate)
+        return self._session.plan(
+            rules, extract=self.extract, explain=self.explain, archiving=archiving
+        )
+
+    @cached_property
+    def _session(self) -> SessionPlanner:
+        examined = self.examined
+        return SessionPlanner(Snapshot(
+            examined.transcript, examined.session.parsed, self.records, examined.now,
             changed_at=examined.now - examined.silent,
-            patience=max(LEAST_WAIT, settings.abandoned_after),
+            patience=max(LEAST_WAIT, examined.settings.abandoned_after),
             branches_die_at=examined.abandoned_at, habits=examined.habits,
-        )  # fmt: skip
-        return plan(
-            session, rules, extract=self.extract, explain=self.explain, archiving=archiving,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 def plan_of_everything(examined: Examination, records: Records | None = None) -> Plan:
