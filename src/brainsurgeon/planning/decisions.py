@@ -149,6 +149,9 @@ class Deciding(Struct, frozen=True):
         for index, entry in enumerate(session.transcript.entries):
             if entry.ident is not None:
                 restores.note_id(entry.ident)
+            if not values.concern(index, entry):
+                signatures.note_extracted(index)
+                continue
             signed = signatures.note_signatures(index)
             standing = tuple(self.found.standing.get(index, ()))
             wanted = [value for value in standing if restores.wants(value)]
@@ -247,9 +250,18 @@ class _Values:
         self._session, self._rules = deciding.session, deciding.rules
         self._transcript = deciding.session.transcript
         self._archivals, self._locks = archivals, locks
+        self._concerned = deciding.fields.entries | deciding.found.matcher.replaced.keys()
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
         self._shortest = 0 if deciding.explain else deciding.rules.shortest
+
+    def concern(self, index: int, entry: Entry) -> bool:
+        """Check whether an entry has anything to decide about."""
+        return bool(
+            entry.marks or entry.values or entry.thoughts or entry.ident in self._concerned
+            or self._transcript.offset(index) in self._archivals.made
+            or self._deciding.own.concern(entry)
+        )  # fmt: skip
 
     def entry(
         self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...],
@@ -289,6 +301,8 @@ class _Values:
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self._shortest
+        if shortest and not signed and all(value.chars <= shortest for value in entry.values):
+            return ()
         listed = self._transcript.values(index)
         parts = [part for part in listed if not shortest or part.chars > shortest]
         if not parts and chosen is True:

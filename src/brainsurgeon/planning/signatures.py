@@ -182,6 +182,11 @@ class Gatherer:
         for value in session.records.extractions:
             self._taken[value.entry_id].append(value)
         self._earliest, self._altered = math.inf, False
+        # Most sessions have nothing signed, so that no change matters.
+        self._signed = any(
+            entry.thoughts and (rules.drop_signatures or self._is_signed(entry.thoughts))
+            for entry in self._transcript.entries
+        )
 
     def note_signatures(self, index: int) -> frozenset[KeyPath]:
         """Note the signatures of an entry; return the paths of those that cover the request."""
@@ -230,6 +235,8 @@ class Gatherer:
         left: Iterable[Extraction],
     ) -> None:  # fmt: skip
         """Note what is planned for an entry, in which extracted values are `left`."""
+        if not self._signed:
+            return
         live, unsent = self._is_live(index), self.unsent_paths(index)
         offset = self._transcript.offset(index)
         for paths, removes in ((removed, True), (restored, False)):
@@ -247,7 +254,7 @@ class Gatherer:
     def note_extracted(self, index: int) -> None:
         """Note when a sent value was first extracted, for `unfit` of later entries."""
         taken = self._taken.get(self._transcript.entries[index].ident or "")
-        if taken and self._is_live(index):
+        if taken and self._signed and self._is_live(index):
             unsent = self.unsent_paths(index)
             sent = (value.extracted_at for value in taken if value.path not in unsent)
             self._earliest = min((self._earliest, *sent))

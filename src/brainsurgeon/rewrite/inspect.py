@@ -171,10 +171,11 @@ class Examination(Struct, frozen=True, dict=True):
     @cached_property
     def records(self) -> Records:
         store, record = self.store, self.record
-        records = self.records_of_lines(placed=True)
+        placed = store.placements.of_session(record.id) if record else frozenset()
+        records = self._records_of_lines(placed)
         if record is None:
             return replace(records, requests=self.asked)
-        placed, full = store.placements.of_session(record.id), store.calibrations.of(record.id)
+        full = store.calibrations.of(record.id)
         pending = (
             request for request in store.requests.of_session(record.id)
             if (request.lapses_at is None or request.lapses_at > self.now)
@@ -200,17 +201,15 @@ class Examination(Struct, frozen=True, dict=True):
         file = self.session.file
         return Place(file.path, file.agent_directory, self.record)
 
-    def records_of_lines(self, *, placed: bool = False) -> Records:
-        """Return the records of placeholders and fields in the lines to scan, without requests.
+    def _records_of_lines(self, placed: frozenset[int]) -> Records:
+        """Return the records of placeholders and fields in the lines, without requests.
 
-        With `placed`, add the values that were last seen in the session.
+        The values with ids `placed`, which were last seen in the session, are the last ones.
         """
         store, session, record = self.store, self.session, self.record
         names, entries = (set(), set()) if store.is_empty else marked(self.transcript)
-        values = store.extractions.by_names(names)
-        if placed and record:
-            known = {value.id: value for value in store.extractions.contained_in(record.id)}
-            values = [*(value for value in values if value.id not in known), *known.values()]
+        values = store.extractions.by_names(names, record.id if record else None)
+        values.sort(key=lambda value: value.id in placed)
         others = of_other_agents(store, self.place, {value.session_id for value in values})
         counted = countable(values, others, session.format)
         ours = {value.name for value in counted}

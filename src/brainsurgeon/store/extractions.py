@@ -156,9 +156,13 @@ class Extractions(Table):
             "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
         )
 
-    def by_names(self, names: Iterable[str]) -> list[Extraction]:
-        listed = json.dumps(sorted(set(names)))
-        return self._extractions("e.name IN (SELECT value FROM json_each(?))", listed)
+    def by_names(self, names: Iterable[str], session_id: int | None = None) -> list[Extraction]:
+        """Return the extractions with these names, and those contained in a session."""
+        return self._extractions(
+            "e.id IN (SELECT id FROM extractions WHERE name IN (SELECT value FROM json_each(?))"
+            " UNION SELECT extraction_id FROM placements WHERE session_id = ?)",
+            json.dumps(sorted(set(names))), session_id,
+        )  # fmt: skip
 
     def last_rewrite(self, session_id: int | None, names: Iterable[str]) -> float | None:
         """Return when one of these values, or a value of the session, was extracted or restored."""
@@ -208,11 +212,11 @@ class Extractions(Table):
             return []
         return self._extractions(_BEGINNING, beginning)
 
-    def _extractions(self, where: str, value: object) -> list[Extraction]:
+    def _extractions(self, where: str, *values: object) -> list[Extraction]:
         rows = self._execute(
             f"SELECT {_COLUMNS} FROM extractions e WHERE {where}"  # noqa: S608
             " AND e.journal_id IS NULL ORDER BY e.id",
-            (value,),
+            values,
         )
         return [
             Extraction(*[
