@@ -101,11 +101,13 @@ class Drafts:
             rate = session.records.rate
             others += decision.archival.removals(parsed, session.form, left, rate)
         fields = self._fields.changes(parsed, back, left, session.now)
+        if ident in session.repeated:  # it is unknown whose field it is
+            fields = FieldChanges(missed=fields.missed)
+        edits += fields.edits
         ours = self._own.edits(index) if decision.ours else []
         others += (edit for edit in ours if isinstance(edit, Removal))
         edits += (self._weighed(parsed, decision, edit) for edit in others)
-        if ident not in session.repeated:
-            edits += (*fields.edits, *(edit for edit in ours if isinstance(edit, FieldEdit)))
+        edits += (edit for edit in ours if isinstance(edit, FieldEdit))
         edits = list(_taking_over(edits, left))
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
         return Draft(tuple(edits), fields, refused)

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -503,6 +504,7 @@ def key_path_text(path: KeyPath) -> str:
     return json.dumps(path)
 
 
+@lru_cache(4096)  # a session has thousands of values at few paths
 def key_path_read(text: str) -> KeyPath:
     if text.startswith("["):
         return tuple(json.loads(text))
