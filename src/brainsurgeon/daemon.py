@@ -23,8 +23,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.agents.openclaw.database import NAME
-from brainsurgeon.agents.openclaw.home import is_session_name
+from brainsurgeon.agents import DATABASES, is_session_name
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import (
     BrainsurgeonError,
@@ -315,7 +314,7 @@ class _Daemon:
 
         def is_watched(_: object, path: str) -> bool:
             name = os.path.basename(path)
-            return is_session_name(name) or name in (NAME, NAME + LOG)
+            return is_session_name(name) or name.removesuffix(LOG) in DATABASES
 
         for changes in watch(
             *roots,
@@ -329,7 +328,7 @@ class _Daemon:
         ):
             # A change of SQLite's write-ahead log is a change of its database.
             yield from sorted({
-                path.removesuffix(LOG) if path.endswith(NAME + LOG) else path
+                path.removesuffix(LOG)
                 for _, path in changes
             })  # fmt: skip
             if existing_roots(self._settings) != roots or not self._settings.watch:

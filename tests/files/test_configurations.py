@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from brainsurgeon.agents import servers
+from brainsurgeon.agents import INSTALLS
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.files import configurations
 from brainsurgeon.operations.init import digest_of
@@ -31,8 +31,8 @@ def test_no_reader_waits_for_or_reads_an_endless_configuration(unusable, monkeyp
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", os.path.dirname(unusable))
     os.symlink(unusable, os.path.join(os.path.dirname(unusable), ".claude.json"))
 
-    assert servers.configured("openclaw") == []
-    assert servers.configured("claude") == []
+    assert INSTALLS["openclaw"].configured() == []
+    assert INSTALLS["claude"].configured() == []
     database = f"{os.path.dirname(unusable)}/agents/main/agent/openclaw-agent.sqlite"
     assert openclaw_database.selected(database).unreadable == "its configuration cannot be read"
     assert digest_of(unusable) is None

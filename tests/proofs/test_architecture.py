@@ -24,7 +24,7 @@ MODULES = {
 
 MODEL = ("model.*", "errors")
 PURE = (*MODEL, "formats", "formats.*", "planning.*")
-OUTER = ("agents.*", "files.*", "interruption", "sessions.*", "store", "store.*")
+OUTER = ("agents", "agents.*", "files.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
     "", *MODEL, "interruption", "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover",
@@ -41,11 +41,11 @@ MAY_IMPORT = {
     "formats": MODEL,
     "planning": (*MODEL, "formats", "formats.*"),
     "files": MODEL,
-    "agents": (*MODEL, "files.*"),
-    "sessions": (*MODEL, "interruption", "formats", "formats.*", "files.*", "agents.*"),
+    "agents": (*MODEL, "files.*", "formats.*"),
+    "sessions": (*MODEL, "interruption", "formats", "formats.*", "files.*", "agents", "agents.*"),
     "store": (*MODEL, "formats", "interruption"),
     # It builds values of other rooms from settings, so that these rooms know no settings.
-    "config": (*MODEL, "formats", "files.configurations", "agents.home_paths"),
+    "config": (*MODEL, "formats", "files.configurations", "agents"),
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *OUTER, "config"),
     "rewrite": (*PURE, *OUTER, "lookup.*", "config"),
@@ -55,11 +55,11 @@ MAY_IMPORT = {
     **dict.fromkeys(SURFACES, SURFACE_IMPORTS),
     # The commands `run` and `mcp` start the other surfaces.
     "cli": (
-        *SURFACE_IMPORTS, "config.*", "daemon", "mcp_server", "sessions.discovery",
+        *SURFACE_IMPORTS, "agents", "config.*", "daemon", "mcp_server", "sessions.discovery",
         "sessions.row_listing",
     ),
     # `agents` decides which file names below a root are sessions and wake the daemon.
-    "daemon": (*SURFACE_IMPORTS, "agents.*", "files.*", "schedule"),
+    "daemon": (*SURFACE_IMPORTS, "agents", "files.*", "schedule"),
 }  # fmt: skip
 
 IMPURE_PACKAGES = {

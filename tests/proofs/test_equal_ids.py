@@ -147,7 +147,7 @@ PRINTED = {
 @pytest.mark.parametrize("session", PRINTED)
 def test_printed_placeholder_shows_nothing_of_another_agent(world, session, scanned, monkeypatch):
     """No command, function or tool call about the session that prints it returns the value."""
-    monkeypatch.setattr("brainsurgeon.agents.claude_code.home.LATEST_LINE", 0.0)
+    monkeypatch.setattr("brainsurgeon.agents.CLAUDE_CODE.home.call_delay", 0.0)
     original, entry = PRINTED[session]
     owner = at(world, "alice", original)
     assert world.scan().values_extracted == 1

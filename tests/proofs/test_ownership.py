@@ -114,7 +114,7 @@ def calls_for_the_values(world, path):
 @pytest.mark.parametrize("lies", [linked, linked_twice, linked_directory, copied, forked_there])
 def test_tool_returns_no_value_of_another_agent(world, owner, lies, scanned, monkeypatch):
     """More than 400 calls by every name of a link, a copy or a fork return none of its values."""
-    monkeypatch.setattr("brainsurgeon.agents.claude_code.home.LATEST_LINE", 0.0)
+    monkeypatch.setattr("brainsurgeon.agents.CLAUDE_CODE.home.call_delay", 0.0)
     lies(world, owner)
     if scanned:
         world.scan()

@@ -15,8 +15,7 @@ from functools import cache
 import pytest
 
 from brainsurgeon import config
-from brainsurgeon.agents import home_paths
-from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents import CLAUDE_CODE
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.schedule import cron_trigger
 from building.processes import DaemonProcess, is_extracted, write_idle_session
@@ -190,7 +189,7 @@ def test_system_service_has_the_state_directory_of_the_shell(monkeypatch, name):
     writable = [path.lstrip("-") for path in unit.words("ReadWritePaths")]
     sessions = [
         *(root.path for root in settings.root_directories()),
-        os.path.join(home_paths.claude_code(), claude_code.PROJECTS, "-w"),
+        os.path.join(CLAUDE_CODE.home.root(), "-w"),
         f"{home}/.pi/agent/sessions/--w--",
     ]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brainsurgeon.agents.openclaw.home import is_session_name
+from brainsurgeon.agents import is_session_name
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover
 from brainsurgeon.sessions.exchange import TEMPORARY

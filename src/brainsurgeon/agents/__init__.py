@@ -1,1 +1,115 @@
-"""The agents on this machine: their files, databases, processes and settings."""
+"""The agents on this machine: a folder each, and its line here."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from brainsurgeon.agents.agent import Agent, Owner
+from brainsurgeon.agents.claude_code import CLAUDE_CODE
+from brainsurgeon.agents.codex import CODEX
+from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.openclaw import OPENCLAW
+from brainsurgeon.agents.pi import PI
+from brainsurgeon.model.sessions import SessionFile
+
+# Of two agents with one format, the later has the sessions outside of the other's directories.
+AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, DESCRIBED)
+
+_HOMES = tuple(agent.home for agent in AGENTS)
+_BY_FORMAT = {agent.format: agent for agent in AGENTS}
+INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
+PLUGINS = [command for command, install in INSTALLS.items() if install.plugin]
+_SIDE_FILE, _ARCHIVE = (
+    re.compile("|".join(filter(None, patterns)))
+    for patterns in (
+        [home.side_files for home in _HOMES], [home.archives for home in _HOMES],
+    )
+)  # fmt: skip
+SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
+DATABASES = frozenset(home.database_name for home in _HOMES if home.database_name)
+
+
+def default_root() -> str:
+    """Return the root of a configuration that names none."""
+    return OPENCLAW.home.root()
+
+
+def is_session_name(name: str) -> bool:
+    return name.endswith(".jsonl") and len(name) > len(".jsonl") and not _SIDE_FILE.search(name)
+
+
+def is_archive_name(name: str) -> bool:
+    return is_session_name(name) or _ARCHIVE.search(name) is not None
+
+
+def note_roots(paths: Iterable[str]) -> None:
+    roots = list(paths)
+    for home in _HOMES:
+        home.note_roots(roots)
+
+
+def is_no_session(path: str) -> bool:
+    return any(home.holds(path) and home.owner(path) is None for home in _HOMES)
+
+
+def format_at(path: str) -> str | None:
+    """Return the format of what is at a path in a home of an agent, or None if it is in none."""
+    return next((agent.format for agent in AGENTS if agent.home.holds(path)), None)
+
+
+def keeper_of(path: str) -> Agent | None:
+    """Return the agent that keeps all sessions in the directory of a path, of whatever format."""
+    directory = os.path.dirname(path)
+    return next((agent for agent in AGENTS if agent.home.keeper(directory)), None)
+
+
+def agent_of(path: str, form: str | None) -> Agent:
+    """Return the agent that writes a session of a known format."""
+    return keeper_of(path) or _BY_FORMAT.get(form or "", DESCRIBED)
+
+
+def agent_at(path: str) -> Agent:
+    """Return the agent in whose home a path is, whatever is there."""
+    return next((agent for agent in AGENTS if agent.home.owner(path)), DESCRIBED)
+
+
+def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
+    agent = _BY_FORMAT.get(form) or Agent(form, form)
+    return agent.owner(path, head)
+
+
+def only_read(form: str | None) -> bool:
+    return form in _BY_FORMAT and _BY_FORMAT[form].only_read
+
+
+def names_of(agent: str) -> tuple[str, ...]:
+    """Return the name of an agent, and those that earlier versions printed."""
+    return (agent, *chain.from_iterable(home.names_before(agent) for home in _HOMES))
+
+
+def keys_of(file: SessionFile) -> list[str]:
+    """Return the agent's own names for a session."""
+    if file.key is not None:
+        return [file.key]
+    return [key for home in _HOMES for key in home.keys(file.directory, file.name)]
+
+
+def superseded(file: SessionFile) -> bool:
+    """Check whether the agent of a session file keeps its sessions in a database now."""
+    return not file.in_database and any(home.superseded(file.agent_directory) for home in _HOMES)
+
+
+def directories_of(working_directory: str) -> Iterator[str]:
+    """Yield the directories of agents that work in a directory."""
+    listed = (home.directory_of(working_directory) for home in _HOMES)
+    return (directory for directory in listed if directory is not None)
+
+
+def calling_session() -> str | None:
+    """Return the path of the session whose agent started this process."""
+    return next(filter(None, (agent.presence.calling_session() for agent in AGENTS)), None)
+
+
+def index_problems(directory: str) -> list[tuple[str, str | None, str]]:
+    return [problem for home in _HOMES for problem in home.index_problems(directory)]

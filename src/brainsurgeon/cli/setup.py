@@ -18,6 +18,7 @@ import typer
 from typer import Option
 
 from brainsurgeon import operations, render
+from brainsurgeon.agents import INSTALLS, PLUGINS
 from brainsurgeon.cli import options
 from brainsurgeon.cli.options import given, print_json, print_text
 from brainsurgeon.errors import UsageError
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 
 # The commands of agents.
-Agent = StrEnum("Agent", ["openclaw", "claude", "codex"])
-HookedAgent = StrEnum("HookedAgent", ["claude"])
+Agent = StrEnum("Agent", [*INSTALLS])  # type: ignore[misc]
+HookedAgent = StrEnum("HookedAgent", PLUGINS)  # type: ignore[misc]
 HOOK_TIMEOUT = 0.2  # seconds until the hook is killed: Claude Code waits for it
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
@@ -85,12 +86,10 @@ def init(
             raise UsageError("--undo undoes all steps: it takes only --yes or --dry-run")
         _undo(config, yes=yes, dry_run=dry_run, interactive=interactive)
         return
-    agents = [agent.value for agent in mcp or ()]
-    if hooks:
-        agents.append(operations.init.PLUGIN)
     setup = operations.init.set_up(
-        _program(), config, systemd=systemd, cron=cron, mcp=agents, offer_more=interactive
-    )
+        _program(), config, systemd=systemd, cron=cron, mcp=[agent.value for agent in mcp or ()],
+        plugin=hooks.value if hooks else None, offer_more=interactive,
+    )  # fmt: skip
     for warning in setup.warnings:
         typer.echo(f"brainsurgeon: {warning}", err=True)
     options.check_store(setup.settings, new_store=new_store)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from msgspec import Struct
 from pydantic import Field, PrivateAttr, model_validator
 
-from brainsurgeon.agents.home_paths import openclaw_agents
+from brainsurgeon.agents import default_root
 from brainsurgeon.config.values import (
     KEY,
     AbsolutePath,
@@ -304,7 +304,7 @@ class RootSettings(SettingsTable):
     def root_directories(self) -> list[Root]:
         databases = self.databases != "off"
         if not self.roots:
-            return [Root(openclaw_agents(), required=False, databases=databases)]
+            return [Root(default_root(), required=False, databases=databases)]
         return [
             Root(root.path, root.format, exclusive=root.exclusive, databases=databases)
             for root in self.roots

@@ -19,7 +19,6 @@ from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ModelCall, Sent
 
 NAME = "codex"
-HEAD = 65_536  # bytes at the beginning of a file that may contain the working directory
 _WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 ONLY_READ = (
     "Codex sessions are only read: a running Codex keeps its file open, and newer versions store"

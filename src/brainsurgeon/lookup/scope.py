@@ -8,9 +8,7 @@ from os import sep
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents.claude_code import home as claude_code
-from brainsurgeon.agents.openclaw import gate as openclaw_gate
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UnnamedError, UsageError
 from brainsurgeon.formats.base import dict_or_empty
@@ -27,7 +25,6 @@ from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import open_database
 from brainsurgeon.store import Store
 
 
@@ -88,10 +85,10 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
         listed = sessions
     elif is_path:
         path = paths.realpath(agent)
-        directories = path, paths.realpath(claude_code.project_of(path))
+        directories = {path, *map(paths.realpath, agents.directories_of(path))}
         listed = [item for item in sessions if paths.realpath(item.agent_directory) in directories]
     else:
-        listed = [item for item in sessions if agent in openclaw.agent_names(item.agent)]
+        listed = [item for item in sessions if agent in agents.names_of(item.agent)]
     # Ignore an agent's former directory if another of its directories has files.
     live = {(item.agent, item.agent_directory) for item in listed if item.file}
     names = {name for name, _ in live}
@@ -107,7 +104,7 @@ def session_for(
 ) -> Session:  # fmt: skip
     """Return the session called `name`, the calling session, or the only one that `holds` accepts.
 
-    Waits briefly for Claude Code to write the call, unless it was found `by_placeholder`: the
+    Waits briefly for the agent to write the call, unless it was found `by_placeholder`: the
     caller has read this placeholder, and only one session of one agent holds it. Raises
     NotFoundError or AmbiguousError.
     """
@@ -118,7 +115,7 @@ def session_for(
         raise NotFoundError("no session that this caller may read is known yet; try again")
     if scope.session:
         return listed[0] if len(listed) == 1 else _only_one(listed, None)
-    deadline = time.monotonic() + claude_code.LATEST_LINE
+    begun = time.monotonic()
     while True:
         now = caller.clock()
         calling = [item for item in listed if _is_calling(settings, item, caller.arguments, now)]
@@ -128,13 +125,12 @@ def session_for(
             # A session without a record may be a new fork: the store does not know its entries.
             if holds is None or starter.record is None or holds(starter):
                 return starter
-        may_wait = any(
-            claude_code.location(item.path) and _is_active(settings, item, now) for item in listed
-        )
-        if by_placeholder and may_wait and not calling and (only := _only_holder(listed, holds)):
+        active = (item for item in listed if _is_active(settings, item, now))
+        delay = max((agents.agent_at(item.path).home.call_delay for item in active), default=0.0)
+        if by_placeholder and delay and not calling and (only := _only_holder(listed, holds)):
             return only
         by_placeholder = False
-        if calling or not may_wait or time.monotonic() > deadline:
+        if calling or not delay or time.monotonic() > begun + delay:
             directories = {item.agent_directory for item in calling}
             others = [item for item in listed if item.agent_directory in directories]
             return _only_one(calling or listed, holds, others)
@@ -153,7 +149,7 @@ def other_holder(
     settings: Settings, store: Store, scope: Scope, session: Session,
     holds: Callable[[Session], bool],
 ) -> Session:  # fmt: skip
-    """Return another session of the agent with the entry: in Claude Code, the parent or the newest.
+    """Return another session of the agent with the entry: its starter, or the newest of forks.
 
     Raises UnnamedError or NotFoundError.
     """
@@ -161,11 +157,12 @@ def other_holder(
         item for item in sessions_in(settings, store, scope)
         if item.agent_directory == session.agent_directory
     ]  # fmt: skip
-    location = claude_code.location(session.path)
-    parents = (item for item in of_agent if location and item.title == location.started_by)
+    home = agents.agent_at(session.path).home
+    owner = home.owner(session.path)
+    parents = (item for item in of_agent if owner and item.title == owner.started_by)
     parent = next(filter(holds, parents), None)
-    if parent is None and location and (holders := list(filter(holds, of_agent))):
-        return _newest_first(holders)[0]  # forks have the same entries
+    if parent is None and home.forks and (holders := list(filter(holds, of_agent))):
+        return _newest_first(holders)[0]
     return parent or _only_one(of_agent, holds)
 
 
@@ -189,30 +186,9 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
-    file, location = own.file, claude_code.location(own.path)
-    if location is not None:
-        main = f"{location.agent}/{location.session}"
-        located = ((item, claude_code.location(item.path)) for item in others)
-        return [
-            item for item, other in located
-            if other and other.started_by == main and other.home == location.home
-            and location.subagent is None
-        ]  # fmt: skip
-    if file is None:
-        return []
-    if file.key is not None:
-        with open_database(file.directory) as database:
-            started = openclaw_gate.started_by(database, file.key)
-        paths_of = {f"{file.directory}/{ident}" for ident in started}
-        return [item for item in others if item.path in paths_of]
-    listed = openclaw.entries(file.directory)
-    keys = {key for key, entry in listed if openclaw.names_session(entry, file.name)}
-    entries = [entry for _, entry in listed if entry.get("spawnedBy") in keys]
-    return [
-        item for item in others
-        if item.file and item.file.directory == file.directory
-        and any(openclaw.names_session(entry, item.file.name) for entry in entries)
-    ]  # fmt: skip
+    key = own.file.key if own.file else None
+    is_started = agents.agent_at(own.path).home.started(own.path, key)
+    return [item for item in others if is_started(item.path)]
 
 
 def _only_one(

@@ -10,8 +10,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents.claude_code import home as claude_code
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon.agents import calling_session, keys_of, names_of
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.model.plans import Plan
@@ -293,24 +292,12 @@ def session_named(
 
 
 def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
-    here = claude_code.calling_session()
+    here = calling_session()
     path = os.path.realpath(here) if here else None
     return [session for session in sessions if session.path == path]
 
 
 def session_among(sessions: list[Session], name: str) -> Session:
-    entries = cache(openclaw.entries)
-
-    def has_key(session: Session) -> bool:
-        file = session.file
-        return file is not None and (
-            file.key == name
-            or any(
-                key == name and openclaw.names_session(entry, file.name)
-                for key, entry in entries(file.directory)
-            )
-        )
-
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     path = os.path.realpath(name) if is_path else None
     ways: tuple[Callable[[Session], bool], ...] = (
@@ -318,7 +305,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
         lambda session: path is not None and os.path.realpath(session.path) == path,
         lambda session: is_called(session, name),
         lambda session: has_header_id(session, name),
-        has_key,
+        lambda session: session.file is not None and name in keys_of(session.file),
         lambda session: _begins_with(session, name),
     )
     for fits in ways:
@@ -369,7 +356,7 @@ def _ids_in(name: str) -> list[str]:
 
 
 def _names(session: Session, ids: list[str]) -> set[str]:
-    agents = openclaw.agent_names(session.agent)
+    agents = names_of(session.agent)
     names = {*ids, *(f"{agent}/{ident}" for agent in agents for ident in ids)}
     return names | {readable(name) for name in names}
 

@@ -72,13 +72,13 @@ class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
         return self.files_failed > 0 or any(problem.failed for problem in self.problems)
 
 
-class Home(Struct, frozen=True):
+class FoundHome(Struct, frozen=True):
     agent: str
     path: str
     note: str = ""
 
 
-class UnusedHome(Home, frozen=True):
+class UnusedHome(FoundHome, frozen=True):
     """A directory with sessions that is not below a root."""
 
     config: str = ""  # lines for the configuration that make the directory a root

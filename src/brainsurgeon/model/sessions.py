@@ -119,9 +119,11 @@ class Signs:
     """
 
     def __init__(
-        self, name: str, busy: Callable[[], str | None], stat: Callable[[], object]
-    ) -> None:
+        self, name: str, busy: Callable[[], str | None], stat: Callable[[], object], *,
+        alone: bool = False,
+    ) -> None:  # fmt: skip
         self._name, self._busy, self._stat = name, busy, stat
+        self.alone = alone  # the exchange of another session in the directory changes them
         self._seen: object = None
 
     def read(self) -> str | None:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from brainsurgeon import interruption
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon import agents, interruption
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files.sqlite import AgentDatabaseError
@@ -46,7 +45,6 @@ from brainsurgeon.sessions.discovery import (
     AnyOpen,
     discover,
     links_below,
-    moved_to_database,
     open_session,
 )
 from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
@@ -210,7 +208,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
     yield from _databases(settings)
     files = discover(
         roots, was_recorded=store.sessions.any_at_or_below,
-        wanted=lambda name: openclaw.is_session_name(name) or bool(TEMPORARY.fullmatch(name)),
+        wanted=lambda name: agents.is_session_name(name) or bool(TEMPORARY.fullmatch(name)),
     )  # fmt: skip
     for item in (*files, *list_rows(roots)):
         if isinstance(item, Unreadable) or TEMPORARY.fullmatch(item.name):
@@ -219,7 +217,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         if not item.in_database and item.directory not in registries:
             registries.add(item.directory)
             yield from _registry(item.directory)
-        if item.agent_directory not in migrated and moved_to_database(item):
+        if item.agent_directory not in migrated and agents.superseded(item):
             migrated.add(item.agent_directory)
             unseen = hidden(item.agent_directory)
             yield Finding("note", f"{item.agent}: its sessions are in SQLite now",
@@ -259,14 +257,13 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
 
 
 def _registry(directory: str) -> Iterator[Finding]:
-    path = os.path.join(directory, openclaw.REGISTRY)
-    odd = defaultdict[str, list[str]](list)
-    for key, why in openclaw.registry_problems(directory):
+    odd = defaultdict[tuple[str, str], list[str]](list)
+    for path, key, why in agents.index_problems(directory):
         if key is None:
             yield Finding("warning", f"{path} cannot be used: {why}", _UNUSABLE)
         else:
-            odd[why].append(key)
-    for why, keys in odd.items():
+            odd[path, why].append(key)
+    for (path, why), keys in odd.items():
         number = counted(len(keys), "entry is ignored", "entries are ignored")
         yield Finding("warning", f"{path}: {number} ({_some(keys)}): {why}", _ODD)
 
@@ -401,7 +398,7 @@ def _left_in(
 def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLeft]:
     """Yield the agents' own archives that contain placeholders or cannot be read."""
     for file in placeholders.sessions_and_archives(settings.root_directories()):
-        if openclaw.is_session_name(file.name):
+        if agents.is_session_name(file.name):
             continue
         try:
             entries: Iterable[str] = placeholders.entries_with_placeholders(file)

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from msgspec.structs import replace
 
-from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents import agent_at
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BrainsurgeonError, NotFoundError, UsageError
 from brainsurgeon.formats.splice import locate_sure, splice
@@ -149,8 +149,8 @@ class _EntryReader:
     def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
         self._form, self._transcript = session.format, session.transcript
-        where = claude_code.location(session.file.path)
-        self._is_subagent = where is not None and where.subagent is not None
+        owner = agent_at(session.file.path).home.owner(session.file.path)
+        self._is_subagent = owner is not None and owner.started_by is not None
         self._matcher = Matcher(self._transcript, records, session.parsed)
 
     def _entry(self, index: int) -> JsonObject:

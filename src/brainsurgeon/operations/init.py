@@ -21,8 +21,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.agents import home_paths, servers
-from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon.agents import AGENTS, INSTALLS, default_root
+from brainsurgeon.agents.agent import Install
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.files import configurations
@@ -31,7 +31,7 @@ from brainsurgeon.model.reports import (
     CommandStep,
     Done,
     FileStep,
-    Home,
+    FoundHome,
     Offer,
     State,
     Step,
@@ -39,8 +39,6 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.sessions.discovery import links_below
 from brainsurgeon.store.database import make_directory
-
-PLUGIN = servers.PLUGIN
 
 PATIENCE = 120  # seconds; the agents' commands take a few
 _SYSTEMCTL = ("systemctl", "--user")
@@ -114,8 +112,8 @@ def _owner(entry: dict[str, Any]) -> str:
 
 
 class Setup(Struct, frozen=True):
-    homes: tuple[Home, ...]
-    foreign: tuple[Home, ...]  # owned by other users
+    homes: tuple[FoundHome, ...]
+    foreign: tuple[FoundHome, ...]  # owned by other users
     settings: Settings  # in force once the offers are accepted
     record: Record
     offers: tuple[Offer, ...]
@@ -125,10 +123,11 @@ class Setup(Struct, frozen=True):
 
 def set_up(
     program: Command, config: str | None, *, systemd: bool, cron: bool, mcp: Collection[str],
-    offer_more: bool,
+    plugin: str | None, offer_more: bool,
 ) -> Setup:  # fmt: skip
     """Plan the requested steps and, with `offer_more`, others. Raises UsageError."""
-    every_home = homes([servers.TITLES["claude" if name == PLUGIN else name] for name in mcp])
+    asked = [*mcp, *([plugin] if plugin else ())]
+    every_home = homes([INSTALLS[command].title for command in asked])
     foreign = tuple(
         home for home in every_home
         if os.path.exists(home.path) and os.stat(home.path).st_uid != os.geteuid()
@@ -154,9 +153,9 @@ def set_up(
         offers.append(_systemd(program, options, settings, record, asked=systemd))
     if cron or (offer_more and shutil.which("crontab") and not _systemd_runs()):
         offers.append(_cron(program, options, asked=cron))
-    if PLUGIN in mcp:
-        offers.append(_plugin(options))
-    offers += _tools(program, options, record, asked=mcp, offer_more=offer_more)
+    if plugin:
+        offers.append(_plugin(INSTALLS[plugin], options))
+    offers += _tools(program, options, record, asked=mcp, plugin=plugin, offer_more=offer_more)
     unused = tuple(unused_homes(settings)) if existing else ()
     return Setup(
         tuple(every_home), foreign, settings, record, tuple(offers), tuple(warnings), unused
@@ -256,58 +255,54 @@ def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     )  # fmt: skip
 
 
-def _plugin(options: Command) -> Offer:
-    if shutil.which("claude") is None:
-        raise UsageError("--hooks claude: there is no command claude in PATH")
-    steps = tuple(servers.plugin_steps(_packaged("deploy/claude-code")))
+def _plugin(install: Install, options: Command) -> Offer:
+    if shutil.which(command := install.command) is None:
+        raise UsageError(f"--hooks {command}: there is no command {command} in PATH")
+    steps = tuple(install.plugin_steps(_packaged(install.plugin)))
     notes = []
-    if servers.configured("claude") is not None:
-        notes.append("remove the earlier tool: claude mcp remove --scope user brainsurgeon")
+    if install.configured() is not None:
+        notes.append(f"remove the earlier tool: {shlex.join(install.remove())}")
     if options:
         notes.append(f"the plugin reads the default configuration, not {options[-1]}")
     searched = f"{os.environ.get('PATH', os.defpath)}:{os.path.expanduser('~/.local/bin')}"
     if shutil.which("brainsurgeon", path=searched) is None:
         notes.append("link brainsurgeon into PATH or ~/.local/bin, where the plugin looks")
-    title = "the plugin for Claude Code: tool, skill, hooks"
+    title = f"the plugin for {install.title}: tool, skill, hooks"
     return Offer(title, steps, asked=True, note="; ".join(notes))
 
 
 def _tools(
-    program: Command, options: Command, record: Record, *, asked: Collection[str], offer_more: bool
-) -> Iterator[Offer]:
-    plugin = PLUGIN in asked
-    asked = [agent for agent in asked if agent != PLUGIN]
-    for agent in asked:
-        if shutil.which(agent) is None:
-            raise UsageError(f"--mcp {agent}: there is no command {agent} in PATH")
+    program: Command, options: Command, record: Record, *, asked: Collection[str],
+    plugin: str | None, offer_more: bool,
+) -> Iterator[Offer]:  # fmt: skip
+    for command in asked:
+        if shutil.which(command) is None:
+            raise UsageError(f"--mcp {command}: there is no command {command} in PATH")
     if find_spec("mcp") is None:
         if asked:
             raise UsageError("the MCP server needs its extra: pip install 'brainsurgeon[mcp]'")
         return
-    for agent, title in servers.TITLES.items():
-        wanted = agent in asked or (offer_more and shutil.which(agent))
-        if not wanted or (plugin and agent == "claude"):
+    for command, install in INSTALLS.items():
+        wanted = command in asked or (offer_more and shutil.which(command))
+        if not wanted or command == plugin:
             continue
-        server = (*program, "mcp", *servers.server_options(agent), *options)
-        now = servers.configured(agent)
+        title = install.title
+        server = (*program, "mcp", *install.options(), *options)
+        now = install.configured()
         state: State = "new"
         if now is not None:
-            ours: State = "ours" if now and record.find(agent=agent, server=now) else "other"
+            ours: State = "ours" if now and record.find(agent=command, server=now) else "other"
             state = "there" if now == list(server) else ours
         tool = CommandStep(
-            f"tool of {title}", servers.add_command(agent, server), servers.remove_command(agent),
-            state, agent=agent, server=server,
+            f"tool of {title}", install.add(*server), install.remove(), state,
+            agent=command, server=server,
         )  # fmt: skip
-        source, path = servers.skill(agent)
-        skill = _file_step(f"skill of {title}", path, _packaged_text(source), record)
-        names = servers.openclaw_names() if agent == "openclaw" else []
-        note = (
-            f"it serves only the agent {names[0]}. For {', '.join(names[1:])}, register one server"
-            " each. Set a tool policy that gives each agent only its own server"
-            if len(names) > 1
-            else ""
-        )
-        yield Offer(f"the tool purge_control for {title}", (tool, skill), agent in asked, note)
+        text = _packaged_text(install.skill)
+        skill = _file_step(f"skill of {title}", install.skill_path(), text, record)
+        yield Offer(
+            f"the tool purge_control for {title}", (tool, skill), command in asked,
+            install.advice(),
+        )  # fmt: skip
 
 
 def why_no_agent(setup: Setup) -> str | None:
@@ -315,10 +310,10 @@ def why_no_agent(setup: Setup) -> str | None:
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run `brainsurgeon init` without sudo, as the user who owns the agents ({user})"
-    return f"you have no sessions yet; OpenClaw keeps them in {home_paths.openclaw_agents()}"
+    return f"you have no sessions yet; OpenClaw keeps them in {default_root()}"
 
 
-def _configuration(homes: Iterable[Home]) -> str:
+def _configuration(homes: Iterable[FoundHome]) -> str:
     # Defaults become comments, so that new versions can change them.
     example = _packaged_text("config.toml.example")
     # A service does not have the shell's environment.
@@ -346,14 +341,11 @@ def _unit_word(text: str) -> str:
     return f'"{quoted}"' if re.search(r"[\s\"';]", text) else escaped
 
 
-def homes(even_missing: Collection[str] = ()) -> list[Home]:
-    codex = os.path.join(home_paths.codex(), "sessions")
-    candidates = (
-        Home("OpenClaw", home_paths.openclaw_agents()),
-        Home("Claude Code", os.path.join(home_paths.claude_code(), claude_code.PROJECTS)),
-        Home("pi", os.path.join(home_paths.pi(), "sessions")),
-        Home("Codex", codex, "its sessions are shown, never changed"),
-    )
+def homes(even_missing: Collection[str] = ()) -> list[FoundHome]:
+    candidates = [
+        FoundHome(agent.title, root, agent.home.note)
+        for agent in AGENTS if (root := agent.home.root())
+    ]  # fmt: skip
     existing = {home.agent for home in candidates if os.path.isdir(home.path)}
     return [
         home if home.agent in existing else replace(home, note="no sessions yet")
@@ -364,7 +356,7 @@ def homes(even_missing: Collection[str] = ()) -> list[Home]:
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
     # Configured roots replace the default root, so the lines must name it, too.
-    default = home_paths.openclaw_agents()
+    default = default_root()
     kept = [default] if not settings.roots and os.path.isdir(default) else []
     unused = []
     for home in homes():
@@ -515,7 +507,7 @@ def _remove_file(entry: dict[str, Any]) -> Done:
 def _undo_command(entry: dict[str, Any], record: Record) -> Done:
     what, command = entry["what"], entry["undo"]
     if agent := entry["agent"]:
-        now = servers.configured(agent)
+        now = INSTALLS[agent].configured()
         if now is None:
             return Done(what, "was already removed")
         if now != entry["server"]:
@@ -524,7 +516,7 @@ def _undo_command(entry: dict[str, Any], record: Record) -> Done:
     if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
         return Done(what, f"{unit['path']} was changed: the service keeps running", left=True)
     if failure := _run(command):
-        if command[:2] == ["claude", "plugin"] and servers.plugin_is_gone(command[-1]):
+        if any(install.is_removed(command) for install in INSTALLS.values()):
             return Done(what, "was already removed")
         return Done(what, failure, left=True)
     return Done(what, f"undone: {shlex.join(command)}")

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from brainsurgeon.agents import only_read
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
-from brainsurgeon.formats import codex
 from brainsurgeon.lookup.entries import attributable
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
@@ -77,7 +77,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
 
 
 def _waits(summary: SessionSummary, session: Session, settings: Settings) -> bool:
-    never = summary.format == codex.NAME or (session.file and excluded(session.file, settings))
+    never = only_read(summary.format) or (session.file and excluded(session.file, settings))
     return summary.state not in ("idle", "gone") and not never
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
-from brainsurgeon.agents.claude_code.home import calling_session
+from brainsurgeon.agents import calling_session
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     BusyError,

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon import errors, interruption
+from brainsurgeon.agents import superseded
 from brainsurgeon.config import Settings
 from brainsurgeon.files.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
@@ -28,7 +29,6 @@ from brainsurgeon.sessions.discovery import (
     discover,
     discover_at,
     has_agent_name,
-    moved_to_database,
     open_session,
     session_at,
 )
@@ -273,7 +273,7 @@ class _Scan:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             scanned = replace(scanned, due_at=self._memory.try_again_at(file, self._clock()))
-        elif (isinstance(error, ObstacleError) and not file.in_database) or moved_to_database(file):
+        elif (isinstance(error, ObstacleError) and not file.in_database) or superseded(file):
             scanned = replace(scanned, due_at=0.0)  # try again even if the file is unchanged
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from brainsurgeon.agents.claude_code import home as claude_code
+from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.formats import codex
@@ -79,10 +79,10 @@ def summaries(
             size = session.file.fingerprint.size
             last_scan = states.get(session.path)
             form, state, reason = _state(settings, store, session.file, last_scan, rules, now)
-        where = claude_code.location(session.path) if form == claude_code.FORMAT else None
+        owner = agents.agent_of(session.path, form).home.owner(session.path)
         listed.append(SessionSummary(
             session.title, session.path, form, size, extracted, saved, state, reason,
-            where.started_by if where else None, session.agent,
+            owner.started_by if owner else None, session.agent,
             session.file.fingerprint.mtime_ns / 1e9 if session.file else None,
         ))  # fmt: skip
     return sorted(listed, key=_ORDERS["size"])

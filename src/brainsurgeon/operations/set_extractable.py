@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from brainsurgeon import errors
+from brainsurgeon.agents import superseded
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import entry_in
 from brainsurgeon.lookup.sessions import Session, file_of, with_record
@@ -16,7 +17,7 @@ from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, finish
-from brainsurgeon.sessions.discovery import AnyOpen, moved_to_database, open_to_show
+from brainsurgeon.sessions.discovery import AnyOpen, open_to_show
 from brainsurgeon.store import Store
 
 LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
@@ -71,7 +72,7 @@ def set_extractable(
 
 def _checked_file(settings: Settings, chosen: Session, value: bool | int | None) -> SessionFile:
     file = file_of(chosen)
-    if moved_to_database(file):
+    if superseded(file):
         raise errors.MovedError(
             f"{chosen.title}: the agent keeps its sessions in SQLite now; nothing was changed"
         )

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from brainsurgeon.agents import DATABASES, only_read
 from brainsurgeon.agents.openclaw import database as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
@@ -76,7 +77,9 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
-    waiting = [item.reason for item in listed if item.state != "idle" and item.format != "codex"]
+    waiting = [
+        item.reason for item in listed if item.state != "idle" and not only_read(item.format)
+    ]
     last = store.facts.last_run_at()
     pid = daemon_holder(settings.state_dir)
     rewrites, runs = store.interrupted_rewrites(), store.runs.newest(_NEWEST)
@@ -179,7 +182,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
     numbers = dict.fromkeys(get_args(TroubleKind), 0)
     for trouble in troubles(settings, store, now, problems, lost, soon):
         numbers[trouble.kind] += 0 if trouble.harmless else trouble.number
-    databases = [place for place in problems if os.path.basename(place.path) == openclaw.NAME]
+    databases = [place for place in problems if os.path.basename(place.path) in DATABASES]
     return [
         Metric("enabled", "Whether anything may be extracted.", settings.enabled),
         Metric("troubles", "The troubles that `status --check` names.", numbers, label="trouble"),

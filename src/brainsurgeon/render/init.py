@@ -14,7 +14,7 @@ _MOST = 12  # sessions that are listed
 
 
 def found(
-    homes: Iterable[reports.Home], foreign: Collection[reports.Home],
+    homes: Iterable[reports.FoundHome], foreign: Collection[reports.FoundHome],
     unused: Sequence[reports.UnusedHome], why_none: str | None,
 ) -> str:  # fmt: skip
     lines = [
@@ -94,7 +94,7 @@ def done(results: Iterable[reports.Done]) -> str:
 
 
 def init_json(
-    homes: Sequence[reports.Home], offers: Iterable[reports.Offer],
+    homes: Sequence[reports.FoundHome], offers: Iterable[reports.Offer],
     report: reports.ScanReport | None, results: Iterable[reports.Done],
 ) -> dict[str, Any]:  # fmt: skip
     answer: dict[str, Any] = {}

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import errors
+from brainsurgeon.agents import superseded
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw.database import Payload, digest
 from brainsurgeon.agents.openclaw.gate import Gate, fence
@@ -32,11 +33,18 @@ from brainsurgeon.model.records import Confirmation, FieldRecord, Request, Sessi
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.rewrite import recover
-from brainsurgeon.rewrite.inspect import LEASED, Examination, Planner, check_mount, examine_quiet
+from brainsurgeon.rewrite.inspect import (
+    LEASED,
+    Examination,
+    Planner,
+    check_mount,
+    examine_quiet,
+    signs_of,
+)
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.rewrite.signals import count_savings
 from brainsurgeon.sessions import exchange, retire, row_writing
-from brainsurgeon.sessions.discovery import current_state, failed, moved_to_database
+from brainsurgeon.sessions.discovery import current_state, failed
 from brainsurgeon.sessions.exchange import Exchange, RolledBackError, Successor
 from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
@@ -185,8 +193,7 @@ class Attempt:
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
     ) -> None:
         self.store, self.change, self.session = store, change, session
-        settings = change.examined.settings
-        self.signs = session.signs(clock, settings.quiet, settings.abandoned_after)
+        self.signs = signs_of(session, change.examined.settings, clock)
         self.temporary = exchange.new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, change, session.read, self.temporary)
@@ -665,7 +672,7 @@ def examine_to_change(
     except errors.BusyError as why:
         raise NotIdleError(str(why)) from why
     except RefusedError as why:
-        if moved_to_database(file):
+        if superseded(file):
             text = f"{title}: {why}; `brainsurgeon show` still prints the value"
             raise errors.MovedError(text) from why
         raise errors.FailedError(f"{title}: {why}; its file was left as it is") from why

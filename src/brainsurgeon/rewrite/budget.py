@@ -36,7 +36,7 @@ from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
-from brainsurgeon.rewrite.inspect import Examination, Planner
+from brainsurgeon.rewrite.inspect import Examination, Planner, stated_window
 from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
@@ -82,7 +82,7 @@ def weigh(
     directory = os.fsencode(examined.session.file.agent_directory)
     others = [] if original else store.calibrations.of_agent(directory, records.own)
     calibration = budget.calibrate(measured.calls, others)
-    limits, recorded = examined.settings.budget_rules(), examined.session.context_tokens
+    limits, recorded = examined.settings.budget_rules(), stated_window(examined.session)
     full = fullness(limits, measured, calibration, recorded)
     if refused_for_blocks(full.refusal) and measured.last and measured.last.refusal:
         blocks = budget.blocks_sent(examined.transcript)
@@ -363,7 +363,7 @@ def _waiting(planner: Planner, fitting: Fitting, why: str, until: float = math.i
 
 def is_too_full(settings: Settings, session: AnyOpen, model: str | None, load: int) -> bool:
     limits = settings.budget_rules()
-    window = limits.window(model, session.context_tokens)
+    window = limits.window(model, stated_window(session))
     return load > limits.threshold_of(limits.tier(model)) * window
 
 

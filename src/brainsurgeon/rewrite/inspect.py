@@ -12,9 +12,8 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon import interruption
-from brainsurgeon.agents.claude_code import home as claude_code
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon import agents, interruption
+from brainsurgeon.agents.agent import UNREADABLE_LOCK_FILE, Agent
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.formats.base import Format
@@ -30,7 +29,7 @@ from brainsurgeon.model.records import (
     SessionRecord,
 )
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.sessions import NotIdleError, SessionFile, Signs
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
@@ -51,16 +50,14 @@ from brainsurgeon.store.journal import LEAST_WAIT
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
     if not settings.has_profiles:
         return settings
-    titles = [f"{agent}/{file.session}" for agent in openclaw.agent_names(file.agent)]
-    keys = [] if file.key is None else [file.key]
-    if not keys and settings.uses_session_keys and openclaw.owner(file.directory):
-        keys = openclaw.keys_of(file.directory, file.name)
+    titles = [f"{agent}/{file.session}" for agent in agents.names_of(file.agent)]
+    keys = agents.keys_of(file) if settings.uses_session_keys else []
     return settings.under(settings.profile_of(titles, keys))
 
 
 def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
     """Return why the configuration excludes a session, or None. If `asked`, ignore its size."""
-    names = {"agent": openclaw.agent_names(file.agent), "session": (file.session,), "tool": ()}
+    names = {"agent": agents.names_of(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, name = pattern.partition(":")
         if kind in names:
@@ -85,9 +82,26 @@ def _without_links(pattern: str) -> str:
 
 
 def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether an idle process of Claude Code has a session in memory."""
-    place, abandoned = claude_code.location(file.path), settings.abandoned_after
-    return place is not None and claude_code.presence(place, now, abandoned).in_memory is not None
+    """Check whether an idle process of its agent has a session in memory."""
+    presence = agents.agent_at(file.path).presence
+    return presence.in_memory(file.path, now, settings.abandoned_after)
+
+
+def agent_of(session: AnyOpen) -> Agent:
+    return agents.agent_of(session.file.path, session.format.name)
+
+
+def stated_window(session: AnyOpen) -> int | None:
+    """Return the size of the context window in tokens, if the agent states it."""
+    if isinstance(session, OpenRows):
+        return session.context_tokens
+    return agent_of(session).home.window(session.file.directory, session.file.name)
+
+
+def signs_of(session: OpenSession, settings: Settings, clock: Callable[[], float]) -> Signs:
+    return agent_of(session).presence.signs(
+        session.directory, session.file, clock, settings.quiet, settings.abandoned_after
+    )
 
 
 def check_mount(session: AnyOpen) -> None:
@@ -98,7 +112,7 @@ def check_mount(session: AnyOpen) -> None:
 
 def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if an obstacle prevents any change. Does not examine processes."""
-    if discovery.moved_to_database(session.file) and not discovery.is_archive(session.file):
+    if agents.superseded(session.file) and not discovery.is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     if isinstance(session, OpenRows) and settings.databases == "auto" and (why := session.engine):
         raise RefusedError(why)
@@ -126,6 +140,10 @@ class Examination(Struct, frozen=True, dict=True):
     def transcript(self) -> Transcript:
         return self.session.transcript
 
+    @property
+    def agent(self) -> Agent:
+        return agent_of(self.session)
+
     def check_idle(self) -> None:
         check_touchable(self.session, self.settings)
         check_mount(self.session)
@@ -142,7 +160,7 @@ class Examination(Struct, frozen=True, dict=True):
             return
         _raise(changed_recently(self.silent, self.transcript.chain.quiet))
         _raise(self.transcript.chain.open_turn if self.silent < abandoned else None)
-        _raise(session.signs(lambda: self.now, quiet, abandoned).read())
+        _raise(signs_of(session, settings, lambda: self.now).read())
 
     @property
     def abandoned_at(self) -> float:
@@ -150,23 +168,19 @@ class Examination(Struct, frozen=True, dict=True):
 
     @property
     def habits(self) -> Habits:
-        # Only pi and Claude Code keep a session in memory. A running pi never reads the file again
-        # (seen with 0.73.1 to 1.5.2): its requests and forks still contain extracted values.
-        # OpenClaw writes the format of pi in its own layout, and reads the session for every run.
-        is_pi = self.format.name == "openclaw" and not self.session.in_layout
-        remembers = is_pi or self.format.name == claude_code.FORMAT
-        return Habits(drops_blocks=is_pi, remembers=remembers)
+        presence = self.agent.presence
+        return Habits(presence.drops_blocks, presence.remembers)
 
     def kept_in_memory(self) -> str | None:
         """Return why to wait if a process has the session in memory: its requests cannot shrink."""
         # After a long silence, the session is probably resumed in a new process.
-        place, abandoned = self.session.place, self.settings.abandoned_after
-        if place is None or self.silent >= abandoned:
-            return None
-        if not claude_code.presence(place, self.now, abandoned).in_memory:
+        agent, abandoned = self.agent, self.settings.abandoned_after
+        if self.silent >= abandoned or not agent.presence.in_memory(
+            self.session.file.path, self.now, abandoned
+        ):
             return None
         until = iso(math.ceil(self.abandoned_at / 60) * 60)
-        return f"an open Claude Code has it in memory: waits for its exit, at most until {until}"
+        return f"an open {agent.title} has it in memory: waits for its exit, at most until {until}"
 
     @cached_property
     def records(self) -> Records:
@@ -336,7 +350,7 @@ def why_blocked(settings: Settings, store: Store, file: SessionFile, now: float)
             try:
                 examined.check_turn()
             except NotIdleError as why:
-                unclear = why.given_up or str(why) == openclaw.UNREADABLE_LOCK_FILE
+                unclear = why.given_up or str(why) == UNREADABLE_LOCK_FILE
                 return str(why) if unclear or examined.silent >= _AT_WORK_FOR else None
     except (RefusedError, BusyError, NotIdleError) as why:
         return str(why)

@@ -18,12 +18,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon import formats, interruption
-from brainsurgeon.agents import home_paths
-from brainsurgeon.agents.claude_code import home as claude_code
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon import agents, formats, interruption
+from brainsurgeon.agents.agent import Owner
 from brainsurgeon.errors import BusyError, FailedError
-from brainsurgeon.formats import codex
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
 from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.leases import unproven
@@ -35,6 +32,7 @@ _PATH = getattr(os, "O_PATH", os.O_RDONLY)
 # Filesystem clocks advance in steps: two changes in quick succession may have the same ctime.
 AGED = 3.0
 _DEEPEST = 16
+_HEAD = 65_536  # bytes at the beginning of a file that may name its agent
 LINK = "a symbolic link, which is not followed"
 # Returns the format of a file, or None if the file must be read to detect it.
 FormatOf = Callable[[str, Fingerprint], str | None]
@@ -79,7 +77,7 @@ def any_format(_path: str, _fingerprint: Fingerprint) -> str:
 
 def discover(
     roots: Iterable[Root],
-    wanted: Callable[[str], bool] = openclaw.is_session_name,
+    wanted: Callable[[str], bool] = agents.is_session_name,
     format_of: FormatOf | None = None,
     memory: Memory | None = None,
     was_recorded: Callable[[str], bool] | None = None,
@@ -116,9 +114,7 @@ def links_below(roots: Iterable[Root]) -> Iterator[tuple[str, str]]:
 
 def _noted(roots: Iterable[Root]) -> Sequence[Root]:
     listed = list(roots)
-    own = os.path.join(home_paths.claude_code(), claude_code.PROJECTS)
-    for path in (own, *(root.path for root in listed)):
-        claude_code.note_root(path)
+    agents.note_roots(root.path for root in listed)
     return listed
 
 
@@ -132,7 +128,7 @@ def discover_at(
         if directory != top and not directory.startswith(top.rstrip("/") + "/"):
             continue
         below = [step for step in directory[len(top) :].split("/") if step]
-        if len(below) > _DEEPEST or {".", "..", *openclaw.SKIPPED_DIRECTORIES} & {*below}:
+        if len(below) > _DEEPEST or {".", "..", *agents.SKIPPED_DIRECTORIES} & {*below}:
             continue
         try:
             descriptor = reading.open_below(top, directory)
@@ -144,7 +140,7 @@ def discover_at(
                 return Unreadable(top, directory, error.strerror or "cannot be opened")
         else:
             try:
-                walk = _Walk(top, root, openclaw.is_session_name, format_of)
+                walk = _Walk(top, root, agents.is_session_name, format_of)
                 for item in walk.file(directory, name, descriptor):
                     return item
             finally:
@@ -154,7 +150,7 @@ def discover_at(
 
 def has_agent_name(file: SessionFile) -> bool:
     nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
-    return not nameless or openclaw.owner(file.directory) is not None
+    return not nameless or agents.keeper_of(file.path) is not None
 
 
 class _Walk(Struct, frozen=True):
@@ -165,7 +161,6 @@ class _Walk(Struct, frozen=True):
     memory: Memory | None = None
     walked: set[tuple[int, int]] = field(default_factory=set)  # directories and hard links
     was_recorded: Callable[[str], bool] | None = None
-    claude_home: str = field(default_factory=lambda: os.path.realpath(home_paths.claude_code()))
 
     def directory(
         self, path: str, above: int | None, depth: int
@@ -189,7 +184,7 @@ class _Walk(Struct, frozen=True):
             for name in listing.links:
                 if self.was_recorded and self.was_recorded(f"{path}/{name}"):
                     yield Unreadable(self.top, f"{path}/{name}", LINK)
-            directories = frozenset(listing.directories) - openclaw.SKIPPED_DIRECTORIES
+            directories = frozenset(listing.directories) - agents.SKIPPED_DIRECTORIES
             names = [*self._not_skipped(path, descriptor, listing.names), *directories]
             names.sort()  # in place: there may be 100,000
             for name in names:
@@ -232,7 +227,7 @@ class _Walk(Struct, frozen=True):
         if not self.wanted(name):
             return
         of_session = path[: path.rindex(".jsonl") + len(".jsonl")] if ".jsonl" in name else path
-        if claude_code.is_no_session(of_session, self.claude_home):
+        if agents.is_no_session(of_session):
             return
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -247,36 +242,30 @@ class _Walk(Struct, frozen=True):
                 if fingerprint.file_id in self.walked:
                     return
                 self.walked.add(fingerprint.file_id)
-            agent, home = self._owner(directory, name, descriptor, fingerprint)
+            owner = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
-                self.top, directory, name, agent, home, self.root.format, fingerprint,
-                self.root.exclusive,
+                self.top, directory, name, owner.name, owner.directory, self.root.format,
+                fingerprint, self.root.exclusive,
             )  # fmt: skip
 
-    def _owner(
-        self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint
-    ) -> tuple[str, str]:
-        home = openclaw.owner(directory)
-        if home is not None:
-            return os.path.basename(home), home
+    def _owner(self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint) -> Owner:
         path = f"{directory}/{name}"
+        keeper = agents.keeper_of(path)
+        if keeper and (owner := keeper.home.owner(path)):
+            return owner
         form = self.format_of(path, fingerprint) if self.format_of else None
-        if not form and openclaw.is_session_name(name):
+        if not form and agents.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 form = reading.recognise_at(file, self.root.format).name or formats.UNKNOWN
-            if not form and claude_code.in_a_home(path, self.claude_home):  # it is unreadable
-                form = claude_code.FORMAT
-        form = form or formats.UNKNOWN
-        place = claude_code.location(path) if form == claude_code.FORMAT else None
-        if place is not None:
-            return place.agent, place.directory
-        if form == codex.NAME:
+            form = form or agents.format_at(path)  # it is unreadable
+
+        def head() -> bytes:
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
-                if agent := codex.agent(os.pread(file, codex.HEAD, 0)):
-                    return agent, directory
-        host = openclaw.PI if form == "openclaw" else f"{form}:"
-        return f"{host}{os.path.basename(directory)}", directory
+                return os.pread(file, _HEAD, 0)
+            return b""
+
+        return agents.owner_of(path, form or formats.UNKNOWN, head)
 
 
 AnyOpen = reading.OpenSession | OpenRows
@@ -290,12 +279,8 @@ def open_session(
     return opened(file, check_stop)
 
 
-def moved_to_database(file: SessionFile) -> bool:
-    return not file.in_database and openclaw.migrated(file.agent_directory)
-
-
 def is_archive(file: SessionFile) -> bool:
-    return not file.in_database and not openclaw.is_session_name(file.name)
+    return not file.in_database and not agents.is_session_name(file.name)
 
 
 def identity_of(file: SessionFile) -> str | None:

@@ -311,11 +311,11 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory. Sub-agents stay alone: their signs compare all files of the directory."""
+    """Group by directory, except those whose signs compare all files of the directory."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
     for successor in successors:
-        above, place = os.fstat(successor.session.directory), successor.session.place
-        alone = successor.temporary if place and place.subagent else ""
+        above = os.fstat(successor.session.directory)
+        alone = successor.temporary if successor.signs.alone else ""
         groups.setdefault((above.st_dev, above.st_ino, alone), []).append(successor)
     return list(groups.values())
 

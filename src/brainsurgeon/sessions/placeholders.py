@@ -13,8 +13,8 @@ from typing import Any
 
 import zstandard
 
-from brainsurgeon.agents.openclaw import home as openclaw
-from brainsurgeon.agents.openclaw.database import Database
+from brainsurgeon import agents
+from brainsurgeon.agents.openclaw.database import Database, open_database
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.formats.base import Format
@@ -25,7 +25,6 @@ from brainsurgeon.model import entries
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import open_database
 
 _HEAD = 4096  # bytes in which a text has no null byte
 _PACKED = 256  # bytes to unpack at a time: each byte may become 30,000
@@ -39,7 +38,7 @@ _UNPACKERS: dict[bytes, Callable[[], Any]] = {  # by the first bytes of a file
 
 
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
-    items = discover(roots, openclaw.is_archive_name, any_format)
+    items = discover(roots, agents.is_archive_name, any_format)
     return (item for item in items if isinstance(item, SessionFile))
 
 
@@ -123,7 +122,7 @@ def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
 
 
 def is_plain(name: str) -> bool:
-    return openclaw.is_session_name(name) or name.endswith(".jsonl")
+    return agents.is_session_name(name) or name.endswith(".jsonl")
 
 
 def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:

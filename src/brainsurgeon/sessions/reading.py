@@ -17,12 +17,10 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from brainsurgeon import formats, interruption
-from brainsurgeon.agents.claude_code import home as claude_code
-from brainsurgeon.agents.openclaw import home as openclaw
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import Line, parse
-from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Signs
+from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
 from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
@@ -56,7 +54,6 @@ class Opened(ABC):
     fingerprint: Fingerprint
     check_stop: Callable[[], None]  # called at every read; may raise StoppedError
     lines: Iterable[Line]
-    in_layout: bool  # OpenClaw keeps the session in its own directories or database
     hint = "auto"
     # Returns the transcript, of which only new lines may be read.
     keeper: Callable[["Opened"], Transcript] | None = None
@@ -84,11 +81,6 @@ class Opened(ABC):
         """Raises RefusedError like `format`."""
         keeper = self.keeper
         return keeper(self) if keeper else Transcript.read(self.format, self.lines)
-
-    @property
-    def place(self) -> claude_code.Location | None:
-        ours = self.format.name == claude_code.FORMAT
-        return claude_code.location(self.file.path) if ours else None
 
     def parsed(self, index: int) -> ParsedLine:
         """Read the line of an entry again. Raises LineChangedError if it is no longer the same.
@@ -138,7 +130,6 @@ class OpenSession(Opened):
         self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
         self.hint = file.hint
         self.sparse = self.status.st_blocks * 512 < self.status.st_size
-        self.in_layout = openclaw.owner(file.directory) is not None
         self.lines: FileLines = self.lines_from(0, 1)
 
     def lines_from(self, offset: int, number: int) -> "FileLines":
@@ -152,16 +143,6 @@ class OpenSession(Opened):
     def mark(self, end: int, lines: int) -> bytes | None:  # noqa: ARG002
         mark = mark_of(self.descriptor, end)
         return mark if Fingerprint.of(os.fstat(self.descriptor)) == self.fingerprint else None
-
-    def signs(self, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-        if self.place:
-            return claude_code.signs(self.place, clock, quiet, abandoned_after)
-        return openclaw.signs(self.directory, self.file.name, clock, abandoned_after)
-
-    @property
-    def context_tokens(self) -> int | None:
-        file = self.file
-        return openclaw.context_tokens(file.directory, file.name) if self.in_layout else None
 
     @property
     def mounted(self) -> str | None:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain
@@ -20,9 +20,15 @@ from msgspec.structs import replace
 from brainsurgeon import interruption
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw import gate as openclaw_gate
-from brainsurgeon.agents.openclaw import home as openclaw
-from brainsurgeon.agents.openclaw.database import Database, Payload, Presence, Schema
+from brainsurgeon.agents.openclaw.database import (
+    Database,
+    DatabaseUse,
+    Payload,
+    Schema,
+    open_database,
+)
 from brainsurgeon.agents.openclaw.gate import Gate, Window
+from brainsurgeon.agents.openclaw.home import migrated
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
@@ -192,13 +198,9 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
     @cache
     def hidden(agent_directory: str) -> bool:
-        return agent_directory not in seen and openclaw.migrated(agent_directory)
+        return agent_directory not in seen and migrated(agent_directory)
 
     return hidden
-
-
-def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
-    return sqlite.reading(path, in_use=not openclaw_database.presence(path).is_closed)
 
 
 def layout_of(database: Database) -> Schema:
@@ -311,11 +313,10 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
 
 
 class OpenRows(Opened):
-    in_layout = True
     adapters: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
 
     def __init__(
-        self, file: SessionFile, database: sqlite3.Connection, presence: Presence,
+        self, file: SessionFile, database: sqlite3.Connection, presence: DatabaseUse,
         check_stop: Callable[[], None], held: ExitStack,
     ) -> None:  # fmt: skip
         self.presence, self.check_stop = presence, check_stop

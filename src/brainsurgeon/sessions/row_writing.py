@@ -18,14 +18,14 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from brainsurgeon.agents.openclaw import database as openclaw_database
-from brainsurgeon.agents.openclaw.database import Payload, plain
+from brainsurgeon.agents.openclaw.database import Payload, open_database, plain
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.processes import boot_clock
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
 from brainsurgeon.sessions.reading import RefusedError
-from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_database, split
+from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
 # Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and

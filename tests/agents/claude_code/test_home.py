@@ -9,14 +9,9 @@ import time
 
 import pytest
 
-from brainsurgeon.agents.claude_code.home import (
-    Location,
-    is_no_session,
-    location,
-    presence,
-    project_of,
-)
-from brainsurgeon.agents.home_paths import claude_code as home_of_this_user
+from brainsurgeon import agents
+from brainsurgeon.agents.claude_code.home import Location, home_directory, location, project_of
+from brainsurgeon.agents.claude_code.presence import presence
 from building.claw import start_time
 
 SESSION = "5a5a5a5a-0001-4000-8000-000000000001"
@@ -32,6 +27,13 @@ def home(tmp_path):
     (tmp_path / ".claude" / "projects" / "-w").mkdir(parents=True)
     (tmp_path / ".claude" / "sessions").mkdir()
     return tmp_path / ".claude"
+
+
+@pytest.fixture
+def known_home(monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/h/.claude")
+    agents.note_roots([])
+    return "/h/.claude"
 
 
 @pytest.fixture
@@ -68,11 +70,11 @@ def presence_on(home, session=SESSION):
 def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
     """The home is `$CLAUDE_CONFIG_DIR` if that is not blank, else `~/.claude`."""
     monkeypatch.setenv("HOME", "/home/me")
-    assert home_of_this_user() == "/home/me/.claude"
+    assert home_directory() == "/home/me/.claude"
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "/srv/claude")
-    assert home_of_this_user() == "/srv/claude"
+    assert home_directory() == "/srv/claude"
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", " ")
-    assert home_of_this_user() == "/home/me/.claude"
+    assert home_directory() == "/home/me/.claude"
 
 
 @pytest.mark.parametrize(
@@ -83,11 +85,11 @@ def test_home_is_claude_config_dir_or_in_the_users_home(monkeypatch):
         f"projects/-w/{SESSION}/subagents/workflows/w1/journal.jsonl",
     ],
 )  # fmt: skip
-def test_other_files_of_a_home_are_no_sessions(path):
+def test_other_files_of_a_home_are_no_sessions(path, known_home):
     """History, tool results and journals of a home are no sessions."""
-    assert location(f"/h/.claude/{path}") is None
-    assert is_no_session(f"/h/.claude/{path}", "/h/.claude")
-    assert is_no_session(f"/srv/x/{path}", "/h/.claude") is (SESSION in path)
+    assert location(f"{known_home}/{path}") is None
+    assert agents.is_no_session(f"{known_home}/{path}")
+    assert agents.is_no_session(f"/srv/x/{path}") is (SESSION in path)
 
 
 @pytest.mark.parametrize("between", ["", "workflows/w1/", "teams/t/workflows/w1/"])
@@ -99,10 +101,11 @@ def test_sub_agents_at_any_depth_belong_to_their_session(between):
     assert found.started_by == f"claude-code:-w/{SESSION}"
 
 
-def test_sessions_in_a_users_own_projects_are_sessions():
+def test_sessions_in_a_users_own_projects_are_sessions(known_home):
     """A directory `projects/<name>/<uuid>` that is not Claude Code's may have sessions."""
     path = f"/srv/projects/app/{SESSION}/agents/main/sessions/s.jsonl"
-    assert not is_no_session(path, "/h/.claude")
+    assert not path.startswith(known_home)
+    assert not agents.is_no_session(path)
 
 
 @pytest.mark.parametrize(

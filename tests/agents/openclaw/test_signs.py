@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon.agents.openclaw import presence, registry
 from brainsurgeon.model.entries import BOM
 from brainsurgeon.model.sessions import Signs
 from building.claw import start_time
@@ -45,14 +45,14 @@ class Place:
         return path
 
     def lock_reason(self):
-        return openclaw.lock_held(self.descriptor, NAME, LATER)
+        return presence.lock_held(self.descriptor, NAME, LATER)
 
     def write_registry(self, **entry):
         text = json.dumps({"agent:main:main": entry})
         (self.path / "sessions.json").write_text(text)
 
     def busy_reason(self):
-        return openclaw.signs(self.descriptor, NAME, lambda: LATER, HOUR).read()
+        return presence.signs(self.descriptor, NAME, lambda: LATER, HOUR).read()
 
 
 def new_lock(pid, start=None):
@@ -169,7 +169,7 @@ def test_lock_that_is_a_pipe_does_not_block(directory):
     """A pipe in place of the lock holds like a lock without an owner, and does not block."""
     os.mkfifo(directory.path / f"{NAME}.lock")
 
-    assert openclaw.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
+    assert presence.lock_held(directory.descriptor, NAME, time.time()) == "there is a lock file"
 
 
 def test_reading_the_signs_leaves_the_lock_unchanged(directory, other_process):
@@ -243,8 +243,8 @@ def test_unusable_registry_may_hide_a_run_for_a_while(directory, text):
 
     assert "may be at work" in young
     assert directory.busy_reason() is None
-    assert openclaw.entries(str(directory.path)) == []
-    assert [key for key, _ in openclaw.registry_problems(str(directory.path))] == [None]
+    assert registry.entries(str(directory.path)) == []
+    assert [key for key, _ in registry.registry_problems(str(directory.path))] == [None]
 
 
 ODD = ["null", '"a1"', "[]", "7", '{"sessionId": "a1", "status": 7}', '{"status": "running"}',
@@ -262,7 +262,7 @@ def test_odd_entry_of_a_registry_says_nothing_about_the_others(directory, odd, b
         begin = before if before.endswith(b" ") else before + b"{"
         (directory.path / "sessions.json").write_bytes(begin + text.encode() + b"}")
         reasons.append(directory.busy_reason())
-    keys = [key for key, _ in openclaw.registry_problems(str(directory.path))]
+    keys = [key for key, _ in registry.registry_problems(str(directory.path))]
 
     assert reasons == [None, "marked as running by its agent"]
     assert keys == ["odd"]
@@ -279,9 +279,9 @@ def test_unreadable_registry_means_the_agent_may_be_at_work(directory, kind, mon
     elif kind == "unreadable":
         path.write_text("{}")
         refused = PermissionError(errno.EACCES, "denied")
-        monkeypatch.setattr(openclaw, "_opened", lambda name, place: _refuse(name, place, refused))
+        monkeypatch.setattr(registry, "opened", lambda name, place: _refuse(name, place, refused))
     elif kind == "huge":
-        monkeypatch.setattr(openclaw, "LARGEST_REGISTRY", 10)
+        monkeypatch.setattr(registry, "LARGEST_REGISTRY", 10)
         path.write_text('{"agent:main:main": {}}')
     else:
         os.symlink(directory.path / (NAME if kind == "link" else "nowhere"), path)
@@ -291,10 +291,10 @@ def test_unreadable_registry_means_the_agent_may_be_at_work(directory, kind, mon
 
     assert "may be at work" in young
     assert directory.busy_reason() is None
-    assert openclaw.entries(str(directory.path)) == []
+    assert registry.entries(str(directory.path)) == []
 
 
-def _refuse(name, place, error, opened=openclaw._opened):
+def _refuse(name, place, error, opened=registry.opened):
     if name == "sessions.json":
         raise error
     return opened(name, place)
@@ -306,8 +306,8 @@ def test_registry_is_not_parsed_under_the_lease(world, conversation, monkeypatch
     path.with_name("sessions.json").write_text("{}")
     # For each call, whether the lease was held.
     parses, comparisons = [], []
-    parse, changed = openclaw.parse, Signs.changed
-    monkeypatch.setattr(openclaw, "parse", lambda raw: parses.append(has_lease(path)) or parse(raw))
+    parse, changed = registry.parse, Signs.changed
+    monkeypatch.setattr(registry, "parse", lambda raw: parses.append(has_lease(path)) or parse(raw))
     monkeypatch.setattr(
         Signs, "changed", lambda signs: comparisons.append(has_lease(path)) or changed(signs)
     )
@@ -326,7 +326,7 @@ def has_lease(path):
 
 def test_change_of_lock_or_registry_is_detected(directory):
     """A lock or registry that appeared after the signs were read is a change."""
-    signs = openclaw.signs(directory.descriptor, NAME, lambda: LATER, HOUR)
+    signs = presence.signs(directory.descriptor, NAME, lambda: LATER, HOUR)
     before = signs.read(), signs.changed()
     directory.write_registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()
@@ -346,7 +346,7 @@ def test_lock_is_checked_again_after_the_registry(directory, other_process, monk
     def marking(*arguments):
         directory.write_lock(new_lock(other_process.pid))
 
-    monkeypatch.setattr(openclaw, "_marked_running", marking)
+    monkeypatch.setattr(presence, "_marked_running", marking)
 
     assert directory.busy_reason() == f"locked by process {other_process.pid}"
 
@@ -412,12 +412,12 @@ def test_registry_gives_session_keys_and_the_context_window(directory):
     }))  # fmt: skip
     place = str(directory.path)
 
-    assert openclaw.keys_of(place, NAME) == ["agent:main:cron:daily", "agent:main:main"]
-    assert openclaw.context_tokens(place, NAME) == 32_000
-    assert openclaw.context_tokens(place, "c3.jsonl") is None
+    assert registry.keys_of(place, NAME) == ["agent:main:cron:daily", "agent:main:main"]
+    assert registry.context_tokens(place, NAME) == 32_000
+    assert registry.context_tokens(place, "c3.jsonl") is None
     for malformed in ("[]", "{", '{"k": {"sessionId": "a1", "contextTokens": true}}',
                 '{"k": {"sessionId": "a1", "contextTokens": 0}}'):  # fmt: skip
         path.write_text(malformed)
-        assert openclaw.context_tokens(place, NAME) is None
+        assert registry.context_tokens(place, NAME) is None
     path.unlink()
-    assert openclaw.keys_of(place, NAME) == []
+    assert registry.keys_of(place, NAME) == []

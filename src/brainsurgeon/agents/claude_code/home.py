@@ -1,109 +1,71 @@
-"""Claude Code's session files, and the records of the processes that work on them.
+"""Claude Code's session files.
 
 Seen with versions 2.0.76 to 2.1.330 on Linux. A home (`~/.claude`) has the sessions
 `projects/<project>/<session>.jsonl` and, of sub-agents,
 `projects/<project>/<session>/subagents/<name>.jsonl`. Those of workflows are deeper
 (`subagents/workflows/<id>/agent-<id>.jsonl`), beside files that are no sessions (`journal.jsonl`).
-
-A process reads a session file once and keeps it in memory. So a rewrite while the process is idle
-does no harm, but does not make its next request smaller.
 """
 
 import os
 import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from glob import escape, glob
 
 from msgspec import Struct
 
-from brainsurgeon.agents import home_paths
-from brainsurgeon.files.processes import ancestors, lives
-from brainsurgeon.files.readings import Readings
-from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, Signs
+from brainsurgeon.agents.agent import Home, Owner, directory_named
 
 FORMAT = "claude-code"
 PROJECTS = "projects"
 SUBAGENTS = "subagents"
 _AGENT = re.compile("agent-")
-# Seconds within which Claude Code writes a tool call to its session file. It collects lines for
-# 100 ms (2.1.330), and a busy machine delays it.
-LATEST_LINE = 1.5
 _IN_A_PROJECT = re.compile(  # the name is a path, with `-` for all but letters and digits
     r"/projects/(?:[A-Za-z]-)?-[^/]*/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/"
 )
 _LONGEST_NAME = 200  # characters of a project directory's name (2.1.112 `cli.js`)
 
-# Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
-# session. Since 2.1.220, it has the start time of the process, too. Since 2.1.300, it has a status:
-# `busy` from a prompt to its answer, and while sub-agents work in the background. A reader may find
-# half a record. A killed process leaves its record behind.
-RECORDS = "sessions"
-_RECORD = re.compile(r"([1-9][0-9]{0,9})\.json")
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_LARGEST_RECORD = 1 << 20
-_PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)  # seconds before each attempt to read a record
+
+def home_directory() -> str:
+    return directory_named("CLAUDE_CONFIG_DIR", "~/.claude")
 
 
-class ProcessRecord(Struct, frozen=True):
-    pid: int
-    written: float  # mtime of the record, or the time now if it cannot be opened
-    session: str | None = None  # None if the record could not be read
-    directory: str = ""  # the working directory
-    status: object = None
-    started: int | None = None  # the kernel's start time of the process, in ticks since boot
-    since: float | None = None  # the start by the process's own clock, in seconds since 1970
-    namespace: str | None = None  # the PID namespace of the process
+class ClaudeHome(Home):
+    # Claude Code collects lines for 100 ms (2.1.330), and a busy machine delays it.
+    call_delay = 1.5
+    forks = True
+    _own = ""  # the real path of this user's home
 
-    def lives(self, now: float, abandoned_after: float) -> bool:
-        own = os.path.basename(os.path.realpath("/proc/self/ns/pid"))
-        if self.namespace not in (None, own):  # its pid has no meaning here
-            return now - self.written < abandoned_after
-        return lives(self.pid, self.started, self.since)
+    def root(self) -> str:
+        return os.path.join(home_directory(), PROJECTS)
 
+    def note_roots(self, roots: Iterable[str]) -> None:
+        self._own = os.path.realpath(home_directory())
+        for path in (self.root(), *roots):
+            note_root(path)
 
-_records = Readings[ProcessRecord | None](most=1024)
+    def holds(self, path: str) -> bool:
+        known = (self._own or os.path.realpath(home_directory()), *_linked)
+        within = path.startswith(tuple(home + os.sep for home in known))
+        return within or _IN_A_PROJECT.search(path) is not None
 
+    def owner(self, path: str) -> Owner | None:
+        at = location(path)
+        return None if at is None else Owner(at.agent, at.directory, at.started_by)
 
-def read(directory: str, pid: int) -> ProcessRecord | None:
-    path = os.path.join(directory, f"{pid}.json")
-    try:
-        seen = Fingerprint.of(os.lstat(path))
-    except FileNotFoundError:
-        return None
-    except OSError:
-        return ProcessRecord(pid, time.time())
-    return _records.of(path, seen, lambda: _read(path, pid))
+    def directory_of(self, working_directory: str) -> str:
+        return project_of(working_directory)
 
+    def started(self, path: str, key: str | None) -> Callable[[str], bool]:  # noqa: ARG002
+        own = location(path)
 
-def _read(path: str, pid: int) -> ProcessRecord | None:
-    written = time.time()
-    for pause in _PAUSES:
-        if pause and not lives(pid):
-            return None
-        time.sleep(pause)
-        try:
-            with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as handle:
-                written = os.fstat(handle.fileno()).st_mtime
-                record = parse(os.read(handle.fileno(), _LARGEST_RECORD)) or {}
-        except FileNotFoundError:
-            return None
-        except OSError:
-            break
-        if isinstance(session := record.get("sessionId"), str):
-            working, since = map(record.get, ("cwd", "startedAt"))
-            started = str(record.get("procStart"))
-            namespace = re.search(r"pid:\[[0-9]+\]$", str(record.get("pidDomain")))
-            return ProcessRecord(
-                pid, written, session, working if isinstance(working, str) else "",
-                record.get("status"),
-                int(started) if re.fullmatch("[0-9]{1,19}", started) else None,
-                since / 1000 if isinstance(since, int | float) else None,
-                namespace[0] if namespace else None,
+        def is_started(other: str) -> bool:
+            at = location(other)
+            return (
+                own is not None and own.subagent is None and at is not None
+                and at.home == own.home and at.started_by == f"{own.agent}/{own.session}"
             )  # fmt: skip
-    return ProcessRecord(pid, written)
+
+        return is_started
 
 
 class Location(Struct, frozen=True):
@@ -164,93 +126,8 @@ def _located(home: str, steps: list[str], projects: str = "") -> Location | None
     return None
 
 
-def in_a_home(path: str, known_home: str) -> bool:
-    homes = (known_home, *_linked)
-    return path.startswith(tuple(home + os.sep for home in homes)) or bool(
-        _IN_A_PROJECT.search(path)
-    )
-
-
-def is_no_session(path: str, known_home: str) -> bool:
-    return in_a_home(path, known_home) and location(path) is None
-
-
-class SessionPresence(Struct, frozen=True):
-    busy: str | None = None
-    in_memory: str | None = None
-
-
-def signs(at: Location, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-    def busy() -> str | None:
-        now = clock()
-        return presence(at, now, abandoned_after).busy or young_subagent(at, now, quiet)
-
-    def state() -> object:
-        records = os.path.join(at.home, RECORDS)
-        return [_state_of(records), _state_of(os.path.join(at.directory, at.session, SUBAGENTS))]
-
-    return Signs("Claude Code's records", busy, state)
-
-
-def _state_of(directory: str) -> object:
-    try:
-        return sorted(_files_below(directory))
-    except OSError as error:
-        return error.errno
-
-
-def _files_below(directory: str) -> Iterator[tuple[str, Fingerprint]]:
-    with os.scandir(directory) as listing:
-        for item in listing:
-            if item.is_dir(follow_symlinks=False):
-                yield from _files_below(item.path)
-            else:
-                with suppress(FileNotFoundError):  # it was removed since the listing
-                    yield item.path, Fingerprint.of(item.stat(follow_symlinks=False))
-
-
-def presence(where: Location, now: float, abandoned_after: float) -> SessionPresence:
-    """Read the records of living processes. A record that cannot be read counts as busy."""
-    directory = os.path.join(where.home, RECORDS)
-    in_memory = None
-    try:
-        for name in sorted(os.listdir(directory)):
-            match = _RECORD.fullmatch(name)
-            record = read(directory, int(match[1])) if match else None
-            if not (record and record.session in (None, where.session)):
-                continue
-            if not record.lives(now, abandoned_after):
-                continue
-            if record.session is None:
-                return SessionPresence(f"the record of process {record.pid} cannot be read")
-            if record.status not in (None, "idle"):  # without a status, it counts as idle
-                return SessionPresence(f"process {record.pid} of Claude Code is at work on it")
-            in_memory = f"process {record.pid} of Claude Code has it in memory"
-    except FileNotFoundError:
-        pass  # this version keeps no records
-    except OSError as error:
-        return SessionPresence(f"Claude Code's process records cannot be read: {error.strerror}")
-    return SessionPresence(in_memory=in_memory)
-
-
-def calling_session() -> str | None:
-    """Return the path of the calling session. For a sub-agent, this is the main session."""
-    home = home_paths.claude_code()
-    for pid in ancestors():
-        record = read(os.path.join(home, RECORDS), pid)
-        if record is not None and record.session and record.lives(time.time(), 0.0):
-            path = os.path.join(project_of(record.directory), f"{record.session}.jsonl")
-            if os.path.exists(path):
-                return path
-            # The session file may be in another project, or not exist yet.
-            name = f"{escape(record.session)}.jsonl"
-            elsewhere = glob(os.path.join(escape(home), PROJECTS, "*", name))
-            return elsewhere[0] if len(elsewhere) == 1 else path
-    return None
-
-
 def project_of(directory: str) -> str:
-    projects = os.path.join(home_paths.claude_code(), PROJECTS)
+    projects = os.path.join(home_directory(), PROJECTS)
     directory = re.sub(r"[^\0-\uffff]", "--", directory)  # such a character is two in JavaScript
     name = re.sub(r"[^a-zA-Z0-9]", "-", directory)
     if len(name) > _LONGEST_NAME:  # Claude Code shortens the name and appends a digest
@@ -258,17 +135,3 @@ def project_of(directory: str) -> str:
         if len(known) == 1:
             return known[0]
     return os.path.join(projects, name)
-
-
-def young_subagent(where: Location, now: float, quiet: float) -> str | None:
-    if where.subagent:
-        return None
-    try:
-        files = _files_below(os.path.join(where.directory, where.session, SUBAGENTS))
-        ages = [now - seen.mtime_ns / 1e9 for name, seen in files if name.endswith(".jsonl")]
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return f"its sub-agents cannot be listed: {error.strerror}"
-    age = min(ages, default=quiet)
-    return None if age >= quiet else f"one of its sub-agents wrote {max(age, 0):.0f} s ago"

@@ -1,1 +1,10 @@
 """OpenClaw."""
+
+from brainsurgeon.agents.agent import Agent
+from brainsurgeon.agents.openclaw.home import OpenClawHome
+from brainsurgeon.agents.openclaw.install import OpenClawInstall
+from brainsurgeon.agents.openclaw.presence import LockFiles
+
+OPENCLAW = Agent(
+    "openclaw", "OpenClaw", home=OpenClawHome(), presence=LockFiles(), install=OpenClawInstall()
+)

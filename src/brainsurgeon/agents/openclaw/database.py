@@ -336,7 +336,7 @@ def unwritable(path: str) -> str | None:
 # 2026.9.6, `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)
 
 
-class Presence(Struct, frozen=True):
+class DatabaseUse(Struct, frozen=True):
     # When living processes opened the database (milliseconds since 1970). None if unknown.
     opened_at: tuple[int, ...] | None
     maintained: float = 0.0  # until when OpenClaw's doctor may work on it (seconds since 1970)
@@ -358,19 +358,23 @@ def registered(state_directory: str) -> list[tuple[str, str]] | None:
     return None
 
 
-def presence(path: str, *, open_here: bool = False) -> Presence:
+def presence(path: str, *, open_here: bool = False) -> DatabaseUse:
     state_directory = _state_directory(path)
     try:
         with _state(state_directory) as connection:
             known = _listed_presence(connection, state_directory, path)
     except (OSError, BusyError):
-        known = Presence(None)
+        known = DatabaseUse(None)
     if open_here or known.opened_at:
         return known
     if sqlite.mode_in_this_thread(path) is not None or sqlite.held_open(path):
         # It is open here, or in a process that is not listed, perhaps in a container.
-        return Presence(None, known.maintained, known.elsewhere)
+        return DatabaseUse(None, known.maintained, known.elsewhere)
     return known
+
+
+def open_database(path: str) -> AbstractContextManager[sqlite3.Connection]:
+    return sqlite.reading(path, in_use=not presence(path).is_closed)
 
 
 def _state_path(state_directory: str) -> str:
@@ -382,7 +386,9 @@ def _state(state_directory: str) -> AbstractContextManager[sqlite3.Connection]:
     return sqlite.reading(path, in_use=sqlite.held_open(path))
 
 
-def _listed_presence(connection: sqlite3.Connection, state_directory: str, path: str) -> Presence:
+def _listed_presence(
+    connection: sqlite3.Connection, state_directory: str, path: str
+) -> DatabaseUse:
     leases = connection.execute(
         "SELECT path, owner_pid, owner_start_time, opened_at FROM agent_database_leases"
     ).fetchall()
@@ -395,7 +401,7 @@ def _listed_presence(connection: sqlite3.Connection, state_directory: str, path:
     placements = connection.execute(query) if known else ()
     elsewhere = frozenset(session for session, state in placements if state not in _HERE)
     opened_at = _opened_at(leases, state_directory, os.path.realpath(path))
-    return Presence(opened_at, max(ends, default=0) / 1000, elsewhere)
+    return DatabaseUse(opened_at, max(ends, default=0) / 1000, elsewhere)
 
 
 def _opened_at(

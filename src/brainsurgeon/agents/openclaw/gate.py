@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.agents.openclaw.database import Presence, Schema, is_unchanged
+from brainsurgeon.agents.openclaw.database import DatabaseUse, Schema, is_unchanged
 from brainsurgeon.files import sqlite
 from brainsurgeon.model.sessions import NotIdleError
 
@@ -158,7 +158,7 @@ _AHEAD = 5.0  # seconds that a time may lie in the future
 
 class Gate(Struct, frozen=True):
     quiet: float  # seconds of silence that are required
-    presence: Presence
+    presence: DatabaseUse
     own_write: int | None = None  # time (milliseconds) of our last write, which is no activity
 
     def check(self, window: Window, now: float) -> None:

@@ -1,0 +1,197 @@
+"""What an agent is: where it keeps sessions, when it is at work, how our tool is installed in it.
+
+The defaults are those of an agent that tells nothing.
+"""
+
+# ruff: noqa: ARG002  the defaults use no argument
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from brainsurgeon.files import configurations
+from brainsurgeon.model.reports import CommandStep
+from brainsurgeon.model.sessions import SessionFile, Signs
+
+NAME = "brainsurgeon"  # of our server, plugin and marketplace in the configurations of agents
+SKILL = "skills/brainsurgeon/SKILL.md"
+UNREADABLE_LOCK_FILE = "there is a lock file that cannot be read"
+
+
+class Owner(Struct, frozen=True):
+    """The agent that keeps a session: its name in the session's title, and its directory."""
+
+    name: str
+    directory: str
+    started_by: str | None = None  # the title of the session that started this one
+
+
+def directory_named(variable: str, default: str) -> str:
+    """Return the directory in an environment variable. It need not exist."""
+    path = os.environ.get(variable, "").strip() or default
+    return os.path.abspath(os.path.expanduser(path))
+
+
+class Home:
+    """Where an agent keeps its sessions, and what it says there about them."""
+
+    side_files = ""  # a regular expression that finds names `*.jsonl` of files that are no sessions
+    archives = ""  # one that finds names of archived sessions
+    skipped: frozenset[str] = frozenset()  # names of directories without sessions
+    database_name: str | None = None  # name of its databases with sessions
+    note = ""  # about its sessions, for the user
+    call_delay = 0.0  # seconds within which it writes a tool call to the session
+    forks = False  # a new session may begin with the entries of another
+
+    def root(self) -> str:
+        """Return the directory below which this user's sessions are by default, or ""."""
+        return ""
+
+    def note_roots(self, roots: Iterable[str]) -> None:
+        """Learn from the roots where homes are. Called before each walk."""
+
+    def keeper(self, directory: str) -> str | None:
+        """Return the agent's directory if all sessions in `directory` are its own, or None."""
+        return None
+
+    def holds(self, path: str) -> bool:
+        """Check whether a path is in a home: then it is a session only if it has an owner."""
+        return False
+
+    def owner(self, path: str) -> Owner | None:
+        """Return whose session would be at a path, or None if none would be there."""
+        return None
+
+    def names_before(self, name: str) -> tuple[str, ...]:
+        """Return other names that earlier versions of brainsurgeon gave this agent."""
+        return ()
+
+    def named_in(self, head: Callable[[], bytes]) -> str | None:
+        """Return the agent's name from a file's first bytes, for a path without an owner."""
+        return None
+
+    def directory_of(self, working_directory: str) -> str | None:
+        return None
+
+    def superseded(self, agent_directory: str) -> bool:
+        """Check whether the agent keeps its sessions in a database and no longer uses its files."""
+        return False
+
+    def keys(self, directory: str, name: str) -> list[str]:
+        """Return the agent's own names for a session file."""
+        return []
+
+    def window(self, directory: str, name: str) -> int | None:
+        """Return the size of the context window in tokens, if the agent states it."""
+        return None
+
+    def started(self, path: str, key: str | None) -> Callable[[str], bool]:
+        """Return a check whether the session at `path` started the one at another path."""
+        return lambda _path: False
+
+    def index_problems(self, directory: str) -> list[tuple[str, str | None, str]]:
+        """Return what is odd in an index of sessions: its path, the key or None, the reason."""
+        return []
+
+
+class Presence:
+    """When an agent is at work on a session file."""
+
+    remembers = False  # a process keeps a session in memory, and never reads its file again
+    drops_blocks = False  # it can ask the provider to drop blocks with invalid signatures
+
+    def signs(
+        self, directory: int, file: SessionFile, clock: Callable[[], float], quiet: float,
+        abandoned_after: float,
+    ) -> Signs:  # fmt: skip
+        return Signs("nothing", lambda: None, lambda: None)
+
+    def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
+        """Check whether an idle process is known to have a session in memory."""
+        return False
+
+    def calling_session(self) -> str | None:
+        """Return the path of the session whose agent started this process."""
+        return None
+
+
+class Install(ABC):
+    """How our MCP server and skill are registered. The agent's own commands change its files."""
+
+    title: str  # of the agent
+    command: str
+    keys: tuple[str, ...]  # the path of our server in its configuration
+    skill: str  # the path of the skill in a clone
+    plugin = ""  # the directory in a clone with a marketplace of only our plugin
+
+    @abstractmethod
+    def configuration(self) -> str:
+        """Return the path of the agent's configuration."""
+
+    @abstractmethod
+    def parsed(self, text: str) -> Any:
+        """Parse a configuration. Raises ValueError."""
+
+    @abstractmethod
+    def skill_path(self) -> str:
+        """Return the path at which the agent reads the skill."""
+
+    def options(self) -> tuple[str, ...]:
+        """Return options that limit `brainsurgeon mcp` to sessions of the agent, if possible."""
+        return ()
+
+    def add(self, *server: str) -> tuple[str, ...]:
+        return (self.command, "mcp", "add", NAME, "--", *server)
+
+    def remove(self) -> tuple[str, ...]:
+        return (self.command, "mcp", "remove", NAME)
+
+    def advice(self) -> str:
+        return ""
+
+    def plugin_steps(self, directory: str) -> Iterator[CommandStep]:
+        """Yield steps that install our plugin from the directory `plugin`."""
+        yield from ()
+
+    def is_removed(self, undo: list[str]) -> bool:
+        """Check that what the command `undo` removes is not there."""
+        return False
+
+    def configured(self) -> list[str] | None:
+        """Return our server's command line; None if not configured, [] if unreadable."""
+        try:
+            table = self.parsed(configurations.read(self.configuration()).decode())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError):
+            return []
+        for key in self.keys:
+            table = table.get(key) if isinstance(table, dict) else None
+        if table is None:
+            return None
+        try:
+            return [str(table["command"]), *map(str, table.get("args") or ())]
+        except (TypeError, KeyError, AttributeError):
+            return []
+
+
+class Agent(Struct, frozen=True):
+    format: str  # name of the format of its sessions
+    title: str  # for people
+    prefix: str = ""  # of its names in titles, if not its format
+    home: Home = Home()
+    presence: Presence = Presence()
+    install: Install | None = None
+    only_read: bool = False  # its sessions are never changed
+
+    def owner(self, path: str, head: Callable[[], bytes]) -> Owner:
+        """Return whose session is at a path outside of the directories of all agents."""
+        directory = os.path.dirname(path)
+        known = self.home.owner(path)
+        name = None if known else self.home.named_in(head)
+        return known or Owner(
+            name or f"{self.prefix or self.format}:{os.path.basename(directory)}", directory
+        )

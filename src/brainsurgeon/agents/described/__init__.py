@@ -1,0 +1,6 @@
+"""Logs of agents that are not known: their format is described, their habits are unknown."""
+
+from brainsurgeon.agents.agent import Agent
+from brainsurgeon.agents.openclaw.presence import LockFiles
+
+DESCRIBED = Agent("generic", "an agent", presence=LockFiles())
