@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -9,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import brainsurgeon
+from brainsurgeon.agents import AGENTS, INSTALLS
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.generic import Generic
 from brainsurgeon.formats.openclaw import OpenClawRows
 
 PACKAGE = Path(brainsurgeon.__file__).parent
@@ -98,6 +101,15 @@ FILE_CHANGES = {
 }  # fmt: skip
 WRITE_FLAGS = {
     "os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_TRUNC", "os.O_APPEND", "os.O_TMPFILE",
+}  # fmt: skip
+
+# Modules above or beside `agents` that name an agent. The first have tables of models' names, and
+# the formats that a root may have. The others are to ask the registry instead.
+NAMES_OF_MODELS = {"model.catalog", "model.rules", "planning.signatures", "config.settings"}
+NAME_AGENTS = {
+    "operations.doctor", "operations.sessions", "operations.status", "planning.budget",
+    "render.runs", "render.sessions", "rewrite.apply", "sessions.placeholders",
+    "sessions.row_listing", "sessions.row_writing",
 }  # fmt: skip
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
@@ -249,6 +261,38 @@ def test_no_other_room_uses_the_store_connection():
         for node in ast.walk(tree(module))
         if isinstance(node, ast.Attribute) and node.attr in ("connection", "_connection")
     } == set()
+
+
+def words(module):
+    """Yield the identifiers of a module, and its literals without spaces: others are texts."""
+    for node in ast.walk(tree(module)):
+        for name in ("id", "attr", "arg", "name", "asname", "module", "value"):
+            word = getattr(node, name, None)
+            if isinstance(word, str | bytes) and not re.search(r"\s", word := str(word)):
+                yield word
+
+
+def agents_named(module):
+    """Return the words of a module that contain the name of an agent."""
+    names = {re.sub("[^a-z]", "", name.lower()) for agent in AGENTS
+             for name in (agent.format, agent.prefix)} - {"", Generic.name}  # fmt: skip
+    names |= INSTALLS.keys()
+    short = {name for name in names if len(name) < 4}  # they may be parts of words
+    return {
+        word for word in words(module)
+        if short & set(re.split("[^a-z]", word.lower()))
+        or any(name in re.sub("[^a-z]", "", word.lower()) for name in names - short)
+    }  # fmt: skip
+
+
+def test_agents_are_named_only_in_their_folders():
+    """Other modules ask the registry, but for those that are listed."""
+    naming = {
+        module for module in MODULES
+        if room(module) not in ("agents", "formats") and agents_named(module)
+    }  # fmt: skip
+
+    assert naming == NAMES_OF_MODELS | NAME_AGENTS
 
 
 def test_only_the_listed_modules_change_files():
