@@ -59,9 +59,9 @@ def format_at(path: str) -> str | None:
 
 
 def keeper_of(path: str) -> Agent | None:
-    """Return the agent that keeps all sessions in the directory of a path, of whatever format."""
-    directory = os.path.dirname(path)
-    return next((agent for agent in AGENTS if agent.home.keeper(directory)), None)
+    """Return the agent to which a session at a path belongs whatever its format, or None."""
+    keepers = (agent for agent in AGENTS if agent.home.any_format and agent.home.owner(path))
+    return next(keepers, None)
 
 
 def agent_of(path: str, form: str | None) -> Agent:
@@ -75,8 +75,13 @@ def agent_at(path: str) -> Agent:
 
 
 def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
-    agent = _BY_FORMAT.get(form) or Agent(form, form)
-    return agent.owner(path, head)
+    """Return whose session is at a path. `head` returns the first bytes of the file."""
+    agent = keeper_of(path) or _BY_FORMAT.get(form) or Agent(form, form)
+    if owner := agent.home.owner(path):
+        return owner
+    directory = os.path.dirname(path)
+    name = f"{agent.prefix or form}:{os.path.basename(directory)}"
+    return Owner(agent.home.named_in(head) or name, directory)
 
 
 def only_read(form: str | None) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import CommandStep
-from brainsurgeon.model.sessions import SessionFile, Signs
+from brainsurgeon.model.sessions import Signs
 
 NAME = "brainsurgeon"  # of our server, plugin and marketplace in the configurations of agents
 SKILL = "skills/brainsurgeon/SKILL.md"
@@ -45,6 +45,7 @@ class Home:
     note = ""  # about its sessions, for the user
     call_delay = 0.0  # seconds within which it writes a tool call to the session
     forks = False  # a new session may begin with the entries of another
+    any_format = False  # what has an owner here is its own, whatever its format
 
     def root(self) -> str:
         """Return the directory below which this user's sessions are by default, or ""."""
@@ -52,10 +53,6 @@ class Home:
 
     def note_roots(self, roots: Iterable[str]) -> None:
         """Learn from the roots where homes are. Called before each walk."""
-
-    def keeper(self, directory: str) -> str | None:
-        """Return the agent's directory if all sessions in `directory` are its own, or None."""
-        return None
 
     def holds(self, path: str) -> bool:
         """Check whether a path is in a home: then it is a session only if it has an owner."""
@@ -104,9 +101,10 @@ class Presence:
     drops_blocks = False  # it can ask the provider to drop blocks with invalid signatures
 
     def signs(
-        self, directory: int, file: SessionFile, clock: Callable[[], float], quiet: float,
+        self, directory: int, path: str, clock: Callable[[], float], quiet: float,
         abandoned_after: float,
     ) -> Signs:  # fmt: skip
+        """`directory` is a descriptor of the session's directory."""
         return Signs("nothing", lambda: None, lambda: None)
 
     def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
@@ -181,17 +179,8 @@ class Install(ABC):
 class Agent(Struct, frozen=True):
     format: str  # name of the format of its sessions
     title: str  # for people
-    prefix: str = ""  # of its names in titles, if not its format
+    prefix: str = ""  # of the names of its directories in titles, if not its format
     home: Home = Home()
     presence: Presence = Presence()
     install: Install | None = None
     only_read: bool = False  # its sessions are never changed
-
-    def owner(self, path: str, head: Callable[[], bytes]) -> Owner:
-        """Return whose session is at a path outside of the directories of all agents."""
-        directory = os.path.dirname(path)
-        known = self.home.owner(path)
-        name = None if known else self.home.named_in(head)
-        return known or Owner(
-            name or f"{self.prefix or self.format}:{os.path.basename(directory)}", directory
-        )

@@ -100,7 +100,7 @@ def stated_window(session: AnyOpen) -> int | None:
 
 def signs_of(session: OpenSession, settings: Settings, clock: Callable[[], float]) -> Signs:
     return agent_of(session).presence.signs(
-        session.directory, session.file, clock, settings.quiet, settings.abandoned_after
+        session.directory, session.file.path, clock, settings.quiet, settings.abandoned_after
     )
 
 

@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
+from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw import gate as openclaw_gate
 from brainsurgeon.agents.openclaw.database import (
@@ -28,7 +29,6 @@ from brainsurgeon.agents.openclaw.database import (
     open_database,
 )
 from brainsurgeon.agents.openclaw.gate import Gate, Window
-from brainsurgeon.agents.openclaw.home import migrated
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
@@ -198,7 +198,7 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
     @cache
     def hidden(agent_directory: str) -> bool:
-        return agent_directory not in seen and migrated(agent_directory)
+        return agent_directory not in seen and OPENCLAW.home.superseded(agent_directory)
 
     return hidden
 

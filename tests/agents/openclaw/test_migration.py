@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from brainsurgeon.agents.openclaw import home as openclaw
+from brainsurgeon.agents import OPENCLAW
 from building.processes import OtherProcess
 
 
@@ -49,7 +49,7 @@ class Home:
 
     def migrated(self):
         before = self.files()
-        answer = openclaw.migrated(self.path)
+        answer = OPENCLAW.home.superseded(self.path)
         assert self.files() == before
         return answer
 

@@ -52,7 +52,7 @@ class Place:
         (self.path / "sessions.json").write_text(text)
 
     def busy_reason(self):
-        return presence.signs(self.descriptor, NAME, lambda: LATER, HOUR).read()
+        return presence.LockFiles().signs(self.descriptor, NAME, lambda: LATER, 0.0, HOUR).read()
 
 
 def new_lock(pid, start=None):
@@ -326,7 +326,7 @@ def has_lease(path):
 
 def test_change_of_lock_or_registry_is_detected(directory):
     """A lock or registry that appeared after the signs were read is a change."""
-    signs = presence.signs(directory.descriptor, NAME, lambda: LATER, HOUR)
+    signs = presence.LockFiles().signs(directory.descriptor, NAME, lambda: LATER, 0.0, HOUR)
     before = signs.read(), signs.changed()
     directory.write_registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
     marked = signs.changed()

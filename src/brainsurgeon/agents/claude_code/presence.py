@@ -25,7 +25,7 @@ from brainsurgeon.agents.claude_code.home import (
 from brainsurgeon.files.processes import ancestors, lives
 from brainsurgeon.files.readings import Readings
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Signs
+from brainsurgeon.model.sessions import Fingerprint, Signs
 
 # Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
 # session. Since 2.1.220, it has the start time of the process, too. Since 2.1.300, it has a status:
@@ -101,37 +101,46 @@ class ProcessRecords(Presence):
     remembers = True
 
     def signs(
-        self, directory: int, file: SessionFile, clock: Callable[[], float], quiet: float,
+        self, directory: int, path: str, clock: Callable[[], float], quiet: float,
         abandoned_after: float,
     ) -> Signs:  # fmt: skip
-        at = location(file.path)
-        if at is None:
-            return super().signs(directory, file, clock, quiet, abandoned_after)
-        return signs(at, clock, quiet, abandoned_after)
+        if (at := location(path)) is None:
+            return super().signs(directory, path, clock, quiet, abandoned_after)
+
+        def busy() -> str | None:
+            now = clock()
+            return presence(at, now, abandoned_after).busy or young_subagent(at, now, quiet)
+
+        subagents = os.path.join(at.directory, at.session, SUBAGENTS)
+        directories = os.path.join(at.home, RECORDS), subagents
+        return Signs(
+            "Claude Code's records", busy, lambda: [*map(_state_of, directories)],
+            alone=at.subagent is not None,
+        )  # fmt: skip
 
     def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
         at = location(path)
         return at is not None and presence(at, now, abandoned_after).in_memory is not None
 
     def calling_session(self) -> str | None:
-        return calling_session()
+        # For a sub-agent, this is the main session.
+        home = home_directory()
+        for pid in ancestors():
+            record = read(os.path.join(home, RECORDS), pid)
+            if record is not None and record.session and record.lives(time.time(), 0.0):
+                path = os.path.join(project_of(record.directory), f"{record.session}.jsonl")
+                if os.path.exists(path):
+                    return path
+                # The session file may be in another project, or not exist yet.
+                name = f"{escape(record.session)}.jsonl"
+                elsewhere = glob(os.path.join(escape(home), PROJECTS, "*", name))
+                return elsewhere[0] if len(elsewhere) == 1 else path
+        return None
 
 
 class SessionPresence(Struct, frozen=True):
     busy: str | None = None
     in_memory: str | None = None
-
-
-def signs(at: Location, clock: Callable[[], float], quiet: float, abandoned_after: float) -> Signs:
-    def busy() -> str | None:
-        now = clock()
-        return presence(at, now, abandoned_after).busy or young_subagent(at, now, quiet)
-
-    def state() -> object:
-        records = os.path.join(at.home, RECORDS)
-        return [_state_of(records), _state_of(os.path.join(at.directory, at.session, SUBAGENTS))]
-
-    return Signs("Claude Code's records", busy, state, alone=at.subagent is not None)
 
 
 def _state_of(directory: str) -> object:
@@ -173,22 +182,6 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
     except OSError as error:
         return SessionPresence(f"Claude Code's process records cannot be read: {error.strerror}")
     return SessionPresence(in_memory=in_memory)
-
-
-def calling_session() -> str | None:
-    """Return the path of the calling session. For a sub-agent, this is the main session."""
-    home = home_directory()
-    for pid in ancestors():
-        record = read(os.path.join(home, RECORDS), pid)
-        if record is not None and record.session and record.lives(time.time(), 0.0):
-            path = os.path.join(project_of(record.directory), f"{record.session}.jsonl")
-            if os.path.exists(path):
-                return path
-            # The session file may be in another project, or not exist yet.
-            name = f"{escape(record.session)}.jsonl"
-            elsewhere = glob(os.path.join(escape(home), PROJECTS, "*", name))
-            return elsewhere[0] if len(elsewhere) == 1 else path
-    return None
 
 
 def young_subagent(where: Location, now: float, quiet: float) -> str | None:

@@ -21,22 +21,38 @@ class OpenClawHome(Home):
     side_files = rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{archives}"
     skipped = frozenset({"subagent-artifacts"})
     database_name = database.NAME
+    any_format = True
 
     def root(self) -> str:
         return os.path.join(state_directory(), "agents")
 
-    def keeper(self, directory: str) -> str | None:
-        above, name = os.path.split(directory)
-        if name == database.NAME:
-            return os.path.dirname(above)
-        return above if name in ("sessions", _IMPORTED) else None
-
     def owner(self, path: str) -> Owner | None:
-        directory = self.keeper(os.path.dirname(path))
-        return None if directory is None else Owner(os.path.basename(directory), directory)
+        directory, name = os.path.split(os.path.dirname(path))
+        if name == database.NAME:
+            directory = os.path.dirname(directory)
+        elif name not in ("sessions", _IMPORTED):
+            return None
+        return Owner(os.path.basename(directory), directory)
 
     def superseded(self, agent_directory: str) -> bool:
-        return migrated(agent_directory)
+        # Since 2026.8.1. If the database cannot be read, the answer is yes, and the agent's session
+        # files stay unchanged.
+        path = os.path.join(agent_directory, "agent", database.NAME)
+        if not os.path.lexists(path):
+            return False
+        if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
+            return True
+        # Reading must not create files in the agent's directory. SQLite would create the index
+        # (`-shm`) of a write-ahead log. Without a log, `immutable` prevents the creation of both.
+        logged = os.path.exists(path + "-wal")
+        if logged and not os.path.exists(path + "-shm"):
+            return True
+        try:
+            with closing(connected(path, "ro" if logged else "ro&immutable=1")) as opened:
+                events = opened.execute("SELECT 1 FROM transcript_events LIMIT 1")
+                return events.fetchone() is not None
+        except AgentDatabaseError as error:
+            return error.code != "SQLITE_ERROR"  # this code: no such table
 
     def keys(self, directory: str, name: str) -> list[str]:
         return registry.keys_of(directory, name)
@@ -62,26 +78,3 @@ class OpenClawHome(Home):
     def index_problems(self, directory: str) -> list[tuple[str, str | None, str]]:
         path = os.path.join(directory, registry.REGISTRY)
         return [(path, key, why) for key, why in registry.registry_problems(directory)]
-
-
-def migrated(agent_directory: str) -> bool:
-    """Check whether OpenClaw keeps this agent's sessions in a database (since 2026.8.1).
-
-    If the database cannot be read, the answer is yes, and the agent's session files stay unchanged.
-    """
-    path = os.path.join(agent_directory, "agent", database.NAME)
-    if not os.path.lexists(path):
-        return False
-    if not os.path.isfile(path):  # SQLite would wait for a pipe's writer
-        return True
-    # Reading must not create files in the agent's directory. SQLite would create the index (`-shm`)
-    # of a write-ahead log. Without a log, `immutable` prevents the creation of both.
-    logged = os.path.exists(path + "-wal")
-    if logged and not os.path.exists(path + "-shm"):
-        return True
-    try:
-        with closing(connected(path, "ro" if logged else "ro&immutable=1")) as opened:
-            events = opened.execute("SELECT 1 FROM transcript_events LIMIT 1")
-            return events.fetchone() is not None
-    except AgentDatabaseError as error:
-        return error.code != "SQLITE_ERROR"  # this code: no such table

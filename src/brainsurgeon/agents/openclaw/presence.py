@@ -10,7 +10,7 @@ from brainsurgeon.agents.openclaw import registry
 from brainsurgeon.agents.openclaw.registry import REGISTRY, oddity, opened
 from brainsurgeon.files.processes import lives
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Signs
+from brainsurgeon.model.sessions import Fingerprint, Signs
 from brainsurgeon.model.text import parse_time
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
@@ -23,26 +23,24 @@ UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts 
 
 class LockFiles(Presence):
     def signs(
-        self, directory: int, file: SessionFile, clock: Callable[[], float], quiet: float,  # noqa: ARG002
+        self, directory: int, path: str, clock: Callable[[], float], quiet: float,  # noqa: ARG002
         abandoned_after: float,
     ) -> Signs:  # fmt: skip
-        return signs(directory, file.name, clock, abandoned_after)
+        name = os.path.basename(path)
 
+        def busy() -> str | None:
+            now = clock()
+            return (
+                lock_held(directory, name, now)
+                or _marked_running(directory, name, now, abandoned_after)
+                or lock_held(directory, name, now)
+            )
 
-def signs(directory: int, name: str, clock: Callable[[], float], abandoned_after: float) -> Signs:
-    def busy() -> str | None:
-        now = clock()
-        return (
-            lock_held(directory, name, now)
-            or _marked_running(directory, name, now, abandoned_after)
-            or lock_held(directory, name, now)
-        )
-
-    files = [f"{name}.lock", REGISTRY]
-    return Signs(
-        "its agent's lock file or sessions.json", busy,
-        lambda: [_mark(directory, file) for file in files],
-    )  # fmt: skip
+        files = [f"{name}.lock", REGISTRY]
+        return Signs(
+            "its agent's lock file or sessions.json", busy,
+            lambda: [_mark(directory, file) for file in files],
+        )  # fmt: skip
 
 
 def _mark(directory: int, name: str) -> object:
