@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from brainsurgeon.sessions import exchange, retire
+from brainsurgeon.files import exchange, retire
 from building import machine, unsynced
 from building.claw import VERSIONS, Claw
 from building.processes import OtherProcess

@@ -14,10 +14,10 @@ from brainsurgeon import interruption
 from brainsurgeon.cli import _run, commands
 from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
+from brainsurgeon.files import retire
 from brainsurgeon.files.processes import output_of
+from brainsurgeon.files.reading import recognise_at
 from brainsurgeon.rewrite.apply import Batch
-from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.reading import recognise_at
 from building.world import Conversation
 
 POINTS = 40  # moments at which a run is interrupted

@@ -219,7 +219,7 @@ def test_log_names_failed_sessions_and_unreadable_roots(
     def fail(*_, **__):
         raise OSError(5, "Input/output error", CANARY)
 
-    monkeypatch.setattr("brainsurgeon.sessions.exchange.prepare", fail)
+    monkeypatch.setattr("brainsurgeon.files.exchange.prepare", fail)
     roots = [{"path": str(world.root)}, {"path": str(world.base / "none")}]
     logs = logs_of_scan(world, roots=roots)
 

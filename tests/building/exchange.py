@@ -6,11 +6,11 @@ import time
 import msgspec.structs
 import pytest
 
+from brainsurgeon.files import exchange, leases, retire
+from brainsurgeon.files.reading import open_session
+from brainsurgeon.files.retire import Ledger
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import open_session
-from brainsurgeon.sessions.retire import Ledger
 from brainsurgeon.store import journal
 from building.processes import wait_until
 

@@ -5,13 +5,13 @@ import tempfile
 
 from msgspec import Struct
 
+from brainsurgeon.files.reading import FileLines
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import OLD, Line, parse
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.sessions.reading import FileLines
 
 WINDOW = 3
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from brainsurgeon.files import reading
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
 from building.mcp_agent import SESSION, agent_after_scan
 from building.world import Conversation, append

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from brainsurgeon.errors import BusyError, StoppedError
+from brainsurgeon.files import exchange, leases
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.recover import TOGETHER
-from brainsurgeon.sessions import exchange, leases
 from brainsurgeon.store import Store
 from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
@@ -96,7 +96,7 @@ def test_an_open_session_is_deferred_alone(world, paths, other_process, monkeypa
 
 def test_a_late_opener_delays_only_its_session(world, paths, other_process, monkeypatch):
     """All sessions of the batch change, and the late line is at the end of its session."""
-    monkeypatch.setattr("brainsurgeon.sessions.exchange.WAIT_FOR_CLOSING", 20.0)
+    monkeypatch.setattr("brainsurgeon.files.exchange.WAIT_FOR_CLOSING", 20.0)
     swap, take, leased, late = leases.exchange, leases.take, [], b'{"late":1}\n'
     opening = []
 

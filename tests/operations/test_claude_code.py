@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from brainsurgeon.files import exchange
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.doctor import doctor
@@ -16,7 +17,6 @@ from brainsurgeon.operations.show import cat, show
 from brainsurgeon.render import runs as render
 from brainsurgeon.render import sessions as listing
 from brainsurgeon.render.formatting import local
-from brainsurgeon.sessions import exchange
 from building.claude import (
     SESSION,
     ClaudeConversation,

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
+from brainsurgeon.files.reading import LONGEST_LINE
 from brainsurgeon.operations.sessions import context, why
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render import turns
-from brainsurgeon.sessions.reading import LONGEST_LINE
 from building.world import LONG_AGO, Conversation, append
 
 

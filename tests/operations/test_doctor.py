@@ -11,10 +11,10 @@ import pytest
 
 from brainsurgeon import cli
 from brainsurgeon.cli.options import given
+from brainsurgeon.files import leases, retire
+from brainsurgeon.files.retire import StaysError
 from brainsurgeon.operations import doctor as doctor_module
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import leases, retire
-from brainsurgeon.sessions.retire import StaysError
 from brainsurgeon.store import database as opening
 from building.claw import migrate
 from building.world import Conversation, add_two_values, pin

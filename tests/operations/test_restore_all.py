@@ -7,6 +7,7 @@ import time
 import pytest
 
 from brainsurgeon.errors import NotFoundError
+from brainsurgeon.files import exchange, retire
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
@@ -16,7 +17,6 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import UNFINISHED
-from brainsurgeon.sessions import exchange, retire
 from building.world import (
     NOBODY,
     Conversation,

@@ -15,7 +15,9 @@ from msgspec.structs import asdict, replace
 
 from brainsurgeon import cli, interruption
 from brainsurgeon.errors import ExpiredError, StoppedError
+from brainsurgeon.files import exchange
 from brainsurgeon.files import processes as clocks
+from brainsurgeon.files.reading import CHUNK
 from brainsurgeon.lookup import byte_search
 from brainsurgeon.lookup.sessions import REPLACED
 from brainsurgeon.model.records import EVERYTHING, Request
@@ -28,9 +30,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat, show
 from brainsurgeon.operations.status import check, status
 from brainsurgeon.planning.retention import MISSING, SILENT, UNPLACED
-from brainsurgeon.sessions import exchange
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
-from brainsurgeon.sessions.reading import CHUNK
 from brainsurgeon.store import journal, open_store, open_to_read
 from brainsurgeon.store.expiry import PAGE, Expiry
 from building.claw import migrate

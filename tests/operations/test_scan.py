@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from brainsurgeon.files import exchange, leases
 from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
@@ -16,7 +17,6 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import document
 from brainsurgeon.render.runs import report_json
-from brainsurgeon.sessions import exchange, leases
 from building.claw import migrate
 from building.version_diff import parse, replaced_values
 from building.world import (

@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 from brainsurgeon import log
 from brainsurgeon.config import load
 from brainsurgeon.files.processes import lives
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.render.turns import archived, archived_json
 from brainsurgeon.rewrite import turns as turns_room
-from brainsurgeon.sessions.reading import RefusedError
 from building.turns import conversation_of_turns, text_blocks
 
 SUMMARY = """

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from brainsurgeon.files.reading import head
 from brainsurgeon.formats import FORMATS, recognise
 from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.plan import plan
-from brainsurgeon.sessions.reading import head
 from building.claude import ClaudeConversation
 from building.format_reading import open_lines, snapshot
 from building.world import SAMPLES, Conversation, dump

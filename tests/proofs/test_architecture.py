@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "interruption": ("errors",),
     "formats": MODEL,
     "planning": (*MODEL, "formats", "formats.*"),
-    "files": MODEL,
+    "files": (*MODEL, "interruption", "formats", "formats.*"),
     "agents": (*MODEL, "files.*", "formats.*"),
     "sessions": (*MODEL, "interruption", "formats", "formats.*", "files.*", "agents", "agents.*"),
     "store": (*MODEL, "formats", "interruption"),
@@ -79,9 +79,9 @@ SQLITE_MODULES = {
 
 # The modules that may change files in a session's directory, and their permitted callers.
 SESSION_WRITERS = {
-    "sessions.attributes": {"sessions.exchange", "sessions.reading"},
-    "sessions.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
-    "sessions.retire": {"rewrite.apply", "rewrite.recover", "sessions.exchange"},
+    "files.attributes": {"files.exchange", "files.reading"},
+    "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
+    "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
     "sessions.row_writing": {"rewrite.apply", "rewrite.recover"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
@@ -317,9 +317,9 @@ def test_session_writers_have_only_the_listed_callers():
 
 def test_file_changes_of_session_writers_are_detected():
     """The exchange, the removal and the opening for writing are seen in their modules."""
-    assert "leases.exchange" in called("sessions.exchange")
-    assert "os.unlink" in called("sessions.retire")
-    assert "os.O_RDWR" in attributes("sessions.exchange")
+    assert "leases.exchange" in called("files.exchange")
+    assert "os.unlink" in called("files.retire")
+    assert "os.O_RDWR" in attributes("files.exchange")
 
 
 def test_a_format_has_at_most_eight_methods_and_is_read_in_few_places():

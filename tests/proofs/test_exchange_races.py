@@ -11,10 +11,10 @@ import time
 
 import pytest
 
+from brainsurgeon.files import exchange, leases, retire
+from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.files.retire import FilePair
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
-from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.sessions.retire import FilePair
 from building.exchange import (
     APPEND,
     LATE,

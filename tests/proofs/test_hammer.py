@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import pytest
 
+from brainsurgeon.files import exchange, leases, retire
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
 from building.processes import TIMEOUT, WORKERS
 from building.world import World, dump
 from proofs.agent_packages import node_binary

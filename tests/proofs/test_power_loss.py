@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.files import exchange, retire
 from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.turns import LINK, MARK
 from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, retire
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text
 from building.world import Conversation

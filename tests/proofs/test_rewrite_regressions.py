@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from brainsurgeon.files import leases, retire
+from brainsurgeon.files.reading import OpenSession
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import leases, retire
-from brainsurgeon.sessions.reading import OpenSession
 from building.processes import wait_until
 from building.world import write_two_turns
 

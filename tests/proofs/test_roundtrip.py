@@ -5,9 +5,9 @@ import shutil
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
+from brainsurgeon.files import retire
 from brainsurgeon.model.entries import KINDS
 from brainsurgeon.operations.show import cat
-from brainsurgeon.sessions import retire
 from building.version_diff import replaced_values
 from building.world import World
 

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 )
 
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.files import exchange, leases, retire
 from brainsurgeon.files import processes as clocks
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.lookup.sessions import all_sessions
@@ -38,7 +39,6 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import open_store
 from brainsurgeon.store.database import key_path_text

@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
+from brainsurgeon.files import leases
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import leases
 from brainsurgeon.store.database import PAGE, hold_store
 from building.claude import ClaudeConversation
 from building.claw import Claw

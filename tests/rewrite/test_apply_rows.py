@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.sessions import leases, row_writing
+from brainsurgeon.files import leases
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.row_listing import UNTRIED
 from brainsurgeon.store import open_store
 from building import claw_agent

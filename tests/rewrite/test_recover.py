@@ -5,9 +5,9 @@ import os
 
 import pytest
 
+from brainsurgeon.files import retire
+from brainsurgeon.files.reading import open_session
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.reading import open_session
 from building.exchange import (
     APPEND,
     LATE,

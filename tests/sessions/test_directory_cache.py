@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from brainsurgeon.files import leases
 from brainsurgeon.model.sessions import SessionFile
-from brainsurgeon.sessions import discovery, leases
+from brainsurgeon.sessions import discovery
 
 
 class Memory:

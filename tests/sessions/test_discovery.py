@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon.agents import is_session_name
+from brainsurgeon.files.exchange import TEMPORARY
 from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.exchange import TEMPORARY
 from building.claw import migrate
 from building.processes import OtherProcess
 from building.world import NOBODY, put_session

@@ -21,10 +21,10 @@ from brainsurgeon.agents.openclaw.database import Payload, plain
 from brainsurgeon.agents.openclaw.gate import Gate, fence
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.discovery import current_state
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
 from building import claw_agent
@@ -133,7 +133,7 @@ class TestLines:
             fetched.extend(seq for seq, _ in rows)
             return rows
 
-        monkeypatch.setattr("brainsurgeon.sessions.reading.CHUNK", chunk)
+        monkeypatch.setattr("brainsurgeon.files.reading.CHUNK", chunk)
         monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", chunk)
         monkeypatch.setattr(openclaw_database, "payloads", fetching)
         with open_rows(claw.session(GATEWAY)) as opened:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.edits import ByteEdit, no_record
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.files import exchange, leases, retire
 from brainsurgeon.files import processes as clocks
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import note_answer, restore, restore_all, rollback
@@ -38,7 +39,6 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.rewrite.budget import Wanted
-from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

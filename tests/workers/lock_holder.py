@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from brainsurgeon.agents.openclaw.database import plain
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from brainsurgeon.sessions.row_writing import RowEdit
 

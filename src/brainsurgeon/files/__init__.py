@@ -1,1 +1,1 @@
-"""Read and replace files, whoever wrote them; processes that have them open."""
+"""Read, lease, exchange and retire files; read databases and processes. Knows no agent."""

@@ -12,11 +12,11 @@ from itertools import chain, islice
 
 from msgspec import Struct
 
-from brainsurgeon.files import sqlite
+from brainsurgeon.files import leases, sqlite
 from brainsurgeon.model.entries import id_named
 from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.planning.retention import Interval
-from brainsurgeon.sessions import leases, placeholders
+from brainsurgeon.sessions import placeholders
 from brainsurgeon.sessions.discovery import AGED, any_format, discover
 from brainsurgeon.sessions.row_listing import database_fingerprint, databases_below, list_rows
 from brainsurgeon.store import Store

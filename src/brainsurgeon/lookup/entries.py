@@ -18,6 +18,7 @@ from brainsurgeon.errors import (
     NoSuchKeyError,
     NotFoundError,
 )
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup.opening import check_store
@@ -34,7 +35,6 @@ from brainsurgeon.model.records import Extraction, Others, Records
 from brainsurgeon.model.text import iso
 from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 # Keys of an agent's own copies of tool results. No model gets these copies.

@@ -6,12 +6,12 @@ from contextlib import suppress
 from brainsurgeon import interruption
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError, StoreUnusableError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import LostValues
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.planning.matching import count_lost
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store, database, open_store
 

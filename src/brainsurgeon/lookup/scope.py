@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, NotFoundError, UnnamedError, UsageError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import dict_or_empty
 from brainsurgeon.lookup.sessions import (
     Session,
@@ -24,7 +25,6 @@ from brainsurgeon.model.entries import JsonObject
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import silence
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 

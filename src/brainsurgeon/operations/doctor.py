@@ -12,6 +12,9 @@ from msgspec import Struct
 from brainsurgeon import agents, interruption
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files import leases
+from brainsurgeon.files.exchange import TEMPORARY, leases_work
+from brainsurgeon.files.reading import OpenSession, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.lookup.opening import missing_store
@@ -39,7 +42,7 @@ from brainsurgeon.planning.matching import (
 )
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
-from brainsurgeon.sessions import leases, placeholders
+from brainsurgeon.sessions import placeholders
 from brainsurgeon.sessions.discovery import (
     LINK,
     AnyOpen,
@@ -47,8 +50,6 @@ from brainsurgeon.sessions.discovery import (
     links_below,
     open_session,
 )
-from brainsurgeon.sessions.exchange import TEMPORARY, leases_work
-from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import databases_below, list_rows, out_of_sight
 from brainsurgeon.store import Store, database
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.lookup.entries import decode, json_text
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
 from brainsurgeon.model.catalog import price_of
@@ -19,7 +20,6 @@ from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Replay, bill, history, unpruned
 from brainsurgeon.rewrite.budget import weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon.agents import only_read
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.lookup.entries import attributable
 from brainsurgeon.lookup.sessions import Session, all_sessions
 from brainsurgeon.model.records import Extraction
@@ -19,7 +20,6 @@ from brainsurgeon.operations.sessions import context, preview_of, summaries
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.rewrite.inspect import excluded
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 MOST_READ = 25  # sessions that are read to preview the next scan

@@ -28,6 +28,7 @@ from brainsurgeon.errors import (
     NotFoundError,
     StoreFullError,
 )
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.sessions import (
     Session,
@@ -51,7 +52,6 @@ from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished, finish, finish_now
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
 from brainsurgeon.sessions.placeholders import sessions_and_archives
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT

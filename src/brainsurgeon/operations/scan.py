@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon import errors, interruption
 from brainsurgeon.agents import superseded
 from brainsurgeon.config import Settings
+from brainsurgeon.files.reading import LineChangedError, ObstacleError, RefusedError
 from brainsurgeon.files.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
@@ -32,7 +33,6 @@ from brainsurgeon.sessions.discovery import (
     open_session,
     session_at,
 )
-from brainsurgeon.sessions.reading import LineChangedError, ObstacleError, RefusedError
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.lookup.entries import decode, entry_in, json_text, owned
@@ -37,7 +38,6 @@ from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import CERTAIN, FAILED
 

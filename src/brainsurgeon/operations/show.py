@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, UsageError
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.lookup import entries
 from brainsurgeon.lookup.opening import check_store
@@ -13,7 +14,6 @@ from brainsurgeon.model.entries import KeyPath, dotted, parse, value_at
 from brainsurgeon.model.plans import bytes_after
 from brainsurgeon.model.reports import ArchivedTurn, Found, Hit, NotSearched, ShownValues
 from brainsurgeon.sessions.discovery import open_session, open_to_show
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.store import Store
 
 MOST_HITS = 50

@@ -6,12 +6,12 @@ from contextlib import suppress
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files.processes import CommandFailedError, output_of
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import Event
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import discover_at, open_session
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store

@@ -11,6 +11,8 @@ from brainsurgeon.agents import DATABASES, only_read
 from brainsurgeon.agents.openclaw import database as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files import leases
+from brainsurgeon.files.reading import RefusedError, open_session
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind
@@ -30,8 +32,6 @@ from brainsurgeon.operations.troubles import (
 )
 from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import RefusedError, open_session
 from brainsurgeon.sessions.row_listing import layout_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder

@@ -26,6 +26,9 @@ from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw.database import Payload, digest
 from brainsurgeon.agents.openclaw.gate import Gate, fence
 from brainsurgeon.config import Settings
+from brainsurgeon.files import exchange, retire
+from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
+from brainsurgeon.files.reading import OpenSession, RefusedError
 from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
@@ -43,10 +46,8 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.rewrite.signals import count_savings
-from brainsurgeon.sessions import exchange, retire, row_writing
+from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.discovery import current_state, failed
-from brainsurgeon.sessions.exchange import Exchange, RolledBackError, Successor
-from brainsurgeon.sessions.reading import OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
 from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, rewritten
 from brainsurgeon.store import Store

@@ -16,6 +16,7 @@ from brainsurgeon import agents, interruption
 from brainsurgeon.agents.agent import UNREADABLE_LOCK_FILE, Agent
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
+from brainsurgeon.files.reading import ObstacleError, OpenSession, RefusedError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
@@ -40,7 +41,6 @@ from brainsurgeon.planning.rules import changed_recently, silence
 from brainsurgeon.planning.snapshot import VERSION, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen
-from brainsurgeon.sessions.reading import ObstacleError, OpenSession, RefusedError
 from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store

@@ -17,13 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.errors import BrainsurgeonError, BusyError
+from brainsurgeon.files import retire
+from brainsurgeon.files.reading import open_below, plain_file, recognise_at
+from brainsurgeon.files.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import End, Fingerprint
-from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.reading import open_below, plain_file, recognise_at
-from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.sessions.row_writing import Digests, digests
 from brainsurgeon.store import Store
 

@@ -1,1 +1,1 @@
-"""Find and read sessions, check that they are idle, and replace their content."""
+"""Find sessions below the roots, list and change rows, keep transcripts."""

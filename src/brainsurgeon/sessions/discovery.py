@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from brainsurgeon import agents, formats, interruption
 from brainsurgeon.agents.agent import Owner
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.files import reading
+from brainsurgeon.files.leases import unproven
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
-from brainsurgeon.sessions import reading
-from brainsurgeon.sessions.leases import unproven
 from brainsurgeon.sessions.row_listing import OpenRows, list_rows, open_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC

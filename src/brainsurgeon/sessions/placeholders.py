@@ -17,6 +17,7 @@ from brainsurgeon import agents
 from brainsurgeon.agents.openclaw.database import Database, open_database
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.marks import placeholder_at
@@ -24,7 +25,6 @@ from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model import entries
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
-from brainsurgeon.sessions.reading import RefusedError
 
 _HEAD = 4096  # bytes in which a text has no null byte
 _PACKED = 256  # bytes to unpack at a time: each byte may become 30,000

@@ -30,14 +30,13 @@ from brainsurgeon.agents.openclaw.database import (
 )
 from brainsurgeon.agents.openclaw.gate import Gate, Window
 from brainsurgeon.errors import BusyError
-from brainsurgeon.files import sqlite
+from brainsurgeon.files import leases, sqlite
+from brainsurgeon.files.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.openclaw import OpenClawRows, is_bookkeeping, left_open
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, Root, SessionFile, Unreadable
-from brainsurgeon.sessions import leases
-from brainsurgeon.sessions.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 
 MOST_ROWS = 512
 _Item = TypeVar("_Item")

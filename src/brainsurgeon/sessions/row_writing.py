@@ -22,9 +22,9 @@ from brainsurgeon.agents.openclaw.database import Payload, open_database, plain
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.processes import boot_clock
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours

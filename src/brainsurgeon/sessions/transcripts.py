@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from brainsurgeon.files.reading import Opened
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.sessions import Fingerprint
 from brainsurgeon.model.transcript import Entry
-from brainsurgeon.sessions.reading import Opened
 
 MOST_BYTES = 64 << 20  # of memory, for all transcripts
 MOST_ENTRIES = 50_000  # of a transcript that is kept

@@ -9,8 +9,8 @@ import pytest
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw.gate import windows
 from brainsurgeon.files import sqlite
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import NotIdleError, Root
-from brainsurgeon.sessions.reading import RefusedError
 from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
 from building.claw import (
     COMPACTED,

@@ -11,6 +11,7 @@ import sys
 from brainsurgeon import config
 from brainsurgeon.config.settings import ArchiveTable
 from brainsurgeon.files import processes as clocks
+from brainsurgeon.files import retire
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
@@ -18,7 +19,6 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
-from brainsurgeon.sessions import retire
 from brainsurgeon.store import open_store
 
 NOW = 1_795_000_000.0

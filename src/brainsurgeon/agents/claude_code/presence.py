@@ -22,8 +22,8 @@ from brainsurgeon.agents.claude_code.home import (
     location,
     project_of,
 )
+from brainsurgeon.files.cached import Readings
 from brainsurgeon.files.processes import ancestors, lives
-from brainsurgeon.files.readings import Readings
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.sessions import Fingerprint, Signs
 

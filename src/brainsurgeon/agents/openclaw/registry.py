@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from brainsurgeon.files.readings import Readings
+from brainsurgeon.files.cached import Readings
 from brainsurgeon.model.entries import BOM, parse
 from brainsurgeon.model.sessions import Fingerprint
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from brainsurgeon.files import leases
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.status import status
-from brainsurgeon.sessions import leases
 from building.processes import ROOT, WORKERS
 from building.skip_reasons import skip_reasons
 from building.world import file_states, put_session

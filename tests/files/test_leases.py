@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from brainsurgeon.sessions import leases
+from brainsurgeon.files import leases
 from building.processes import OtherProcess, wait_until
 
 # Without leases nothing is ever exchanged: what is proven here does not exist there.
@@ -155,7 +155,7 @@ def test_lease_follows_a_renamed_file(other_process, path, descriptor):
 
 
 HOLD = (
-    "globals().update(leases=__import__('brainsurgeon.sessions.leases', fromlist=['x']))",
+    "globals().update(leases=__import__('brainsurgeon.files.leases', fromlist=['x']))",
     "globals().update(fd=os.open({path!r}, os.O_RDONLY))",
 )
 

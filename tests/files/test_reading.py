@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brainsurgeon.files import reading
+from brainsurgeon.files.reading import FileLines, head, open_session, read_range
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions import reading
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import FileLines, head, open_session, read_range
 
 CONTENT = st.lists(
     st.one_of(

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from brainsurgeon.sessions import leases, retire
-from brainsurgeon.sessions.reading import open_session
-from brainsurgeon.sessions.retire import FilePair, Ledger, StaysError
+from brainsurgeon.files import leases, retire
+from brainsurgeon.files.reading import open_session
+from brainsurgeon.files.retire import FilePair, Ledger, StaysError
 from building.exchange import (
     APPEND,
     LATE,

@@ -25,10 +25,10 @@ from typing import NoReturn
 import msgspec.structs
 from msgspec import Struct
 
+from brainsurgeon.files import attributes, leases, retire
+from brainsurgeon.files.reading import OpenSession, RefusedError, read_range
+from brainsurgeon.files.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 from brainsurgeon.model.sessions import End, Fingerprint, Signs
-from brainsurgeon.sessions import attributes, leases, retire
-from brainsurgeon.sessions.reading import OpenSession, RefusedError, read_range
-from brainsurgeon.sessions.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 
 WAIT_FOR_CLOSING = 0.5  # seconds that late writers have to close the old file
 TRUSTED = 5.0  # seconds to rely on the leases, which the kernel breaks after 45 (fcntl(2))

@@ -17,11 +17,11 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from brainsurgeon import formats, interruption
+from brainsurgeon.files import attributes, leases
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
-from brainsurgeon.sessions import attributes, leases
 
 CHUNK = 1 << 20
 LONGEST_LINE = 32 << 20  # bytes; to limit the memory, `raw` of a longer line is None

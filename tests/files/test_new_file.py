@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from brainsurgeon.sessions import retire
-from brainsurgeon.sessions.reading import open_session
+from brainsurgeon.files import retire
+from brainsurgeon.files.reading import open_session
 from building.exchange import NEW, OLD, TEMPORARY, discovered, replace, retire_old_file
 
 

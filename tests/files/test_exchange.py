@@ -10,11 +10,11 @@ import time
 import msgspec.structs
 import pytest
 
+from brainsurgeon.files import exchange, leases, retire
+from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.files.retire import Ledger, StaysError
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import exchange, leases, retire
 from brainsurgeon.sessions.discovery import discover
-from brainsurgeon.sessions.reading import RefusedError, open_session
-from brainsurgeon.sessions.retire import Ledger, StaysError
 from building.exchange import (
     APPEND,
     LATE,

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from brainsurgeon.files import leases
 from brainsurgeon.operations import scan as scanning
-from brainsurgeon.sessions import leases
 from building.skip_reasons import skip_reasons
 from building.world import put_session
 
