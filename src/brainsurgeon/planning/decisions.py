@@ -250,18 +250,23 @@ class _Values:
         self._session, self._rules = deciding.session, deciding.rules
         self._transcript = deciding.session.transcript
         self._archivals, self._locks = archivals, locks
-        self._concerned = deciding.fields.entries | deciding.found.matcher.replaced.keys()
+        self._concerned = {
+            *deciding.fields.entries, *deciding.found.matcher.replaced, *deciding.session.pins,
+        }  # fmt: skip
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
         self._shortest = 0 if deciding.explain else deciding.rules.shortest
 
     def concern(self, index: int, entry: Entry) -> bool:
         """Check whether an entry has anything to decide about."""
-        return bool(
-            entry.marks or entry.values or entry.thoughts or entry.ident in self._concerned
-            or self._transcript.offset(index) in self._archivals.made
-            or self._deciding.own.concern(entry)
-        )  # fmt: skip
+        if entry.marks or entry.thoughts or entry.ident in self._concerned:
+            return True
+        if any(value.chars > self._shortest for value in entry.values):
+            return True
+        offset, archivals = self._transcript.offset(index), self._archivals
+        if offset in archivals.made or offset in archivals.emptied:
+            return True
+        return self._deciding.own.concern(entry)
 
     def entry(
         self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...],
