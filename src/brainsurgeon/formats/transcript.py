@@ -72,7 +72,10 @@ class Transcript:
         return all(starmap(eq, zip_longest(read, zip(self.starts, self.sums, strict=True))))
 
     def follow(self, edits: Iterable[Edit], read: Callable[[int, int], bytes]) -> None:
-        """Read the lines again in which edits were made. `read` reads the edited session."""
+        """Read the lines again in which edits were made. `read` reads the edited session.
+
+        The chain is made anew by `grow`, which must follow.
+        """
         longer = Counter[int]()
         for edit in edits:
             longer[self.line_at(edit.start)] -= gain((edit,))
@@ -88,7 +91,7 @@ class Transcript:
             raw = read(*self.span(indexes[0]))
             self.sums[line] = crc32(raw)
             entries += self.form.entries(Line(line + 1, self.starts[line], raw), line)
-        self.entries, self.chain = entries, self.form.chain(entries)
+        self.entries = entries
 
     def line_at(self, offset: int) -> int:
         """Return the index of the line that contains an offset."""
