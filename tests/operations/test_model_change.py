@@ -28,7 +28,7 @@ def write(world, clock, changes):
 
 @pytest.mark.parametrize("changes", [False, True], ids=["same model", "other account"])
 def test_omitted_thinking_is_neither_load_nor_saving(world, clock, changes):
-    """Load, planned savings and estimate agree: it counts only if the next request contains it."""
+    """Shares, load, savings and estimate count it only if the next request contains it."""
     write(world, clock, changes)
     settings = world.settings(min_reclaim=0)
     shown = context(settings, world.no_store, "main/s", clock.now)
@@ -36,6 +36,8 @@ def test_omitted_thinking_is_neither_load_nor_saving(world, clock, changes):
     bills = estimate(settings, world.no_store, (), clock.now).policies
     saved = bills["raw"].tokens_sent - bills["always"].tokens_sent
 
+    [sent] = (one.live_chars for one in shown.filling if one.kind == "thinking")
+    assert sent == (0 if changes else THINKING)
     assert (shown.full.load > 10_000) is not changes
     assert (tokens["thinking"] > 8_000) is not changes
     assert (tokens["thinking"] == 0) is changes

@@ -317,7 +317,7 @@ class _Values:
         here = self._state(index, standing, emptied=emptied)
         going = list[tuple[Value, Extract]]()
         for part in parts:
-            if part.dead or here.dead or (part.sent == 0 and not part.signed):
+            if part.dead or here.dead or part.sent == 0:
                 self._decided.unsent.add(part.kind, part.tool, chars=part.chars)
             if part.path in taken:
                 self._decided.keep((offset, part.path), part, "archived turn")
