@@ -142,10 +142,6 @@ def message_of(entry: JsonObject) -> JsonObject:
     return dict_or_empty(entry.get("message"))
 
 
-def blocks_of(entry: JsonObject, *types: str) -> Iterator[tuple[int, JsonObject]]:
-    return blocks_in(message_of(entry).get("content"), *types)
-
-
 def is_message(entry: JsonObject) -> bool:
     if entry.get("type") not in ("user", "assistant"):
         return False
