@@ -282,10 +282,9 @@ def log_lines(world, capsys, **settings):
     return shown.err.splitlines()
 
 
-@pytest.mark.parametrize("settings", [{}, {"log_format": "json"}])
-def test_log_without_a_terminal_is_json_lines(world, capsys, settings):
+def test_log_without_a_terminal_is_json_lines(world, capsys):
     """Without a terminal, each event is one JSON line on stderr with level and time."""
-    events = [json.loads(line) for line in log_lines(world, capsys, **settings)]
+    events = [json.loads(line) for line in log_lines(world, capsys)]
 
     assert [(event["event"], event["level"]) for event in events] == [
         ("root_unreadable", "warning"), ("scan_finished", "info"),
@@ -299,16 +298,6 @@ def test_log_without_a_terminal_is_json_lines(world, capsys, settings):
 def test_log_level_hides_lower_events(world, capsys, level, count):
     """Events below `log_level` are not printed."""
     assert len(log_lines(world, capsys, log_level=level)) == count
-
-
-def test_console_log_has_no_colour_without_a_terminal(world, capsys):
-    """The console format without a terminal is plain text that begins with the time."""
-    lines = log_lines(world, capsys, log_format="console")
-
-    assert len(lines) == 2
-    assert "root_unreadable" in lines[0]
-    assert re.match(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} ", lines[0])
-    assert "\x1b" not in "".join(lines)
 
 
 # --- the canary ----------------------------------------------------------------------------------
@@ -420,7 +409,8 @@ def test_a_pending_restore_prints_values_to_stdout_only(canary_session, run_comm
 
 
 @pytest.mark.parametrize(
-    "broken", ["rewrite.inspect.plan", "lookup.sessions.discover", "lookup.opening.open_store"]
+    "broken",
+    ["planning.plan.archive_turns", "lookup.sessions.discover", "lookup.opening.open_store"],
 )
 def test_an_unexpected_error_does_not_quote_a_session(
     canary_session, run_command, monkeypatch, broken

@@ -1,4 +1,4 @@
-"""Log to stderr, as text or as JSON lines. Write the files of `status --format`.
+"""Log to stderr: text on a terminal, else JSON lines. Write the files of `status --format`.
 
 Events never contain the content of a value.
 """
@@ -26,11 +26,11 @@ from brainsurgeon.model.text import readable
 def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
     terminal = sys.stderr.isatty()
     processors: list[Any] = [structlog.processors.add_log_level]
-    if settings.log_format == "console" or (settings.log_format == "auto" and terminal):
+    if terminal:
         processors += [
             structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
             lambda _logger, _method, event: _escaped(event),
-            structlog.dev.ConsoleRenderer(colors=terminal and not os.environ.get("NO_COLOR")),
+            structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR")),
         ]
     else:
         processors += [

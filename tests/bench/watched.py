@@ -32,8 +32,7 @@ class Daemon:
         with open(log, "wb") as out:
             self._process = subprocess.Popen(
                 list(map(str, command_line("run", config=config))), stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, env={**environment(), "BRAINSURGEON_LOG_LEVEL": "debug",
-                                             "BRAINSURGEON_LOG_FORMAT": "json"},
+                stdout=out, stderr=out, env={**environment(), "BRAINSURGEON_LOG_LEVEL": "debug"},
             )  # fmt: skip
         self.pid = self._process.pid
 

@@ -396,7 +396,7 @@ def test_scan_refuses_an_unwritable_state_directory(shared_world, conversation, 
         shut.mkdir()
         world.state = shut / "state"
     elif place == "the store":
-        world.scan(min_session_bytes=10**9)
+        world.scan(enabled=False)
         world.close()
     else:
         shut.mkdir()
@@ -422,7 +422,7 @@ def test_doctor_reports_missing_permissions(shared_world, conversation, place):
     world = shared_world
     conversation.turn()
     path = world.put("s.jsonl", conversation.bytes())
-    world.scan(min_session_bytes=10**9)
+    world.scan(enabled=False)
     world.close()
     shut, mode = world.state, 0o500
     if place == "its parent":
@@ -462,7 +462,7 @@ def test_doctor_accepts_an_unwritable_directory_that_is_excluded(shared_world, c
     world = shared_world
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
-    world.scan(min_session_bytes=10**9)
+    world.scan(enabled=False)
     world.close()
     call = program_for(world, exclude=[f"{world.directory}/*"])
     give_away(world)

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 
 import pytest
 import structlog
@@ -101,7 +102,9 @@ def test_an_error_that_cannot_be_printed_keeps_its_code(shell):
 
 
 @pytest.mark.parametrize("style", ["console", "json"])
-def test_the_log_contains_no_control_characters(world, conversation, capsys, reset_log, style):
+def test_the_log_contains_no_control_characters(
+    world, conversation, capsys, monkeypatch, reset_log, style
+):
     """Control characters in directories, sessions, ids, keys and tools are escaped in the log."""
     hostile = "evil\x1b[31m\x07\r\x9b\u202e\nx"
     world.directory = world.root / hostile / "sessions"
@@ -110,9 +113,11 @@ def test_the_log_contains_no_control_characters(world, conversation, capsys, res
     world.put(f"{hostile}.jsonl", conversation.bytes())
     os.symlink("/nowhere", world.directory.parent / "link")
     settings = world.settings(
-        keep_recent=0, log_level="debug", log_format=style,
+        keep_recent=0, log_level="debug",
         roots=[{"path": str(world.root)}, {"path": str(world.base / hostile)}],
     )  # fmt: skip
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: style == "console")
+    monkeypatch.setenv("NO_COLOR", "1")
     log.set_up(settings)
     watch = Watch(ended=log.session)
     log.scan_finished(scan(settings, world.store, clock=world.clock, watch=watch))

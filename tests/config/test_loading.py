@@ -70,7 +70,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
         },
         "windows": {}, "request_bytes": {}, "tiers": {}, "prices": {},
         "profiles": {}, "profile": None, "use": (),
-        "enabled": True, "roots": (), "databases": "auto", "exclude": (), "min_session_bytes": 0,
+        "enabled": True, "roots": (), "databases": "auto", "exclude": (),
         "keep_recent": 3, "keep_recent_tokens": 0, "superseded": False, "min_value_length": 500,
         "trigger_types": ("thinking", "tool_result"), "rules": (),
         "signed_thinking": "take", "signed_models": (), "when": "pays", "min_reclaim": 0.01,
@@ -79,7 +79,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
         "retention": DAY, "retention_missing": 30 * DAY, "retention_standing": None,
         "retention_cron": "0 */6 * * *",
         "state_dir": f"{own_home}/.local/state/brainsurgeon",
-        "log_level": "info", "log_format": "auto",
+        "log_level": "info",
     }  # fmt: skip
     assert load()[0] == loaded("")
 
@@ -123,7 +123,7 @@ GOOD = [
     ("exclude", '["*/secret/*", "agent:main", "tool:exec"]', ("*/secret/*", "agent:main",
                                                               "tool:exec")),
     *(
-        ("min_session_bytes", text, size)
+        ("request_bytes", f'{{"*" = {text}}}', {"*": size})
         for text, size in (
             ("0", 0), ("65536", 65_536), ('"65536"', 65_536), ('"64KB"', 64_000),
             ('"64 KB"', 64_000), ('"64kb"', 64_000), ('"2MB"', 2_000_000), ('"1GB"', 10**9),
@@ -141,7 +141,6 @@ GOOD = [
     ("retention_cron", '"15 3 * * mon"', "15 3 * * mon"),
     ("state_dir", '"/var/lib/brainsurgeon/"', "/var/lib/brainsurgeon"),
     *(("log_level", f'"{level}"', level) for level in ("debug", "info", "warning", "error")),
-    *(("log_format", f'"{form}"', form) for form in ("auto", "console", "json")),
     *(("databases", f'"{which}"', which) for which in ("auto", "engines", "off")),
     ("roots", '[{path = "/a"}]', (RootTable(path="/a", format="auto"),)),
     *(
@@ -252,7 +251,7 @@ BAD = [
     ("archive", "true", "archive: wants a table"),
     ("signed_models", "[7]", "signed_models[0]: wants a name, or a glob of names"),
     *(
-        ("min_session_bytes", text, "min_session_bytes: wants bytes")
+        ("request_bytes", f'{{"*" = {text}}}', "request_bytes.*: wants bytes")
         for text in ("-1", "1.5", '"1%"', '"64TB"', '"1.5MB"', '"-1KB"', '""', "true")
     ),
     *(
@@ -270,7 +269,6 @@ BAD = [
     ("state_dir", "7", "state_dir: wants an absolute path (~ is allowed), but 7 is given"),
     ("log_level", '"INFO"', "log_level: wants debug, info, warning or error, but"),
     ("log_level", '"trace"', "log_level: wants debug, info, warning or error, but"),
-    ("log_format", '"text"', "log_format: wants auto, console or json, but"),
     ("databases", '"on"', "databases: wants auto, engines or off, but"),
     ("databases", "true", "databases: "),
     ("roots", '[{path = "/"}]', "roots[0].path: wants a directory of sessions"),
@@ -474,15 +472,13 @@ def test_an_unreadable_file_is_reported(tmp_path):
         ("TRIGGER_TYPES", "thinking, tool_call,user", ("thinking", "tool_call", "user")),
         ("TRIGGER_TYPES", "", ()),
         ("EXCLUDE", "tool:exec,agent:main", ("tool:exec", "agent:main")),
-        ("MIN_SESSION_BYTES", "64KB", 64_000),
-        ("MIN_SESSION_BYTES", "64000", 64_000),
-        ("MIN_RECLAIM", "5%", 0.05),
+        ("MIN_RECLAIM", "64KB", 64_000),
         ("MIN_RECLAIM", "64000", 64_000),
+        ("MIN_RECLAIM", "5%", 0.05),
         ("RETENTION", "7d", 7 * DAY),
         ("RETENTION_STANDING", "never", None),
         ("AUTO_CRON", "*/2 * * * *", "*/2 * * * *"),
         ("STATE_DIR", "/var/lib/b", "/var/lib/b"),
-        ("LOG_FORMAT", "json", "json"),
         ("ROOTS", "/a, /b", (RootTable(path="/a"), RootTable(path="/b"))),
         ("ROOTS", '[{"path": "/a", "format": "codex"}]', (RootTable(path="/a", format="codex"),)),
         ("ROOTS", '{"path": "/a"}', (RootTable(path="/a"),)),
@@ -744,7 +740,7 @@ def test_rules_and_trigger_types_exclude_each_other(problems, loaded, monkeypatc
 @pytest.mark.parametrize(
     "text",
     ["keep_recent = 4", "min_value_length = 1", "enabled = false", 'trigger_types = ["user"]',
-     '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]', "min_session_bytes = 1",
+     '[[rules]]\nkind = "user"', 'exclude = ["agent:main"]',
      'min_reclaim = "2%"', "keep_after_restore_seconds = 1", "[budget]\nenabled = true",
      "[budget]\nmax_messages = 50", '[windows]\n"house-*" = 32000', '[request_bytes]\n"*" = 0',
      '[tiers]\nhouse = "mid"',

@@ -279,7 +279,7 @@ def test_a_fork_made_before_a_second_archive_is_restored(world, archived_session
     header = {**json.loads(header), "id": "99999999-0000-4000-8000-000000000001",
               "parentSession": str(path)}  # fmt: skip
     with folding(2, depth=4):  # another setting: the session is looked at anew
-        assert archived_ids(world.scan(**ARCHIVE_ONLY, min_session_bytes=1)) != []
+        assert archived_ids(world.scan(**ARCHIVE_ONLY, exclude=["tool:none"])) != []
     fork = world.put("fork.jsonl", b"".join([dump(header), *rest]))
     whole = b"".join(cat(world.settings(), world.store, str(fork), 0.0))
     world.scan(**ARCHIVE_ONLY)
@@ -336,7 +336,7 @@ def test_existing_archives_are_combined_and_restored(world):
     world.scan(**ARCHIVE_ONLY)
     [first] = [record for record in records(world) if record.entry_id == ends[0][1]]
     with folding(4):
-        report = world.scan(**ARCHIVE_ONLY, min_session_bytes=1)
+        report = world.scan(**ARCHIVE_ONLY, exclude=["tool:none"])
     [combined] = [record for record in records(world) if record.depth == 2]
 
     assert (first.calls, first.failed) == (5, 1)
@@ -485,18 +485,6 @@ def test_archive_of_a_busy_session_is_a_pending_request(world):
     assert path.read_bytes() == talk.bytes()
     os.utime(path, (1, 1))
     assert archived_ids(world.scan(quiet_seconds=60)) == [closing for _, closing in ends[:2]]
-
-
-def test_archive_requests_ignore_min_session_bytes(world):
-    """A request is carried out in a session below `min_session_bytes`, at once or pending."""
-    path, _, ends = write_turns(world, 4)
-    small = {"min_session_bytes": 10**9, "trigger_types": []}
-    [first] = archive_now(world, (1, 1), **small).archived
-    assert first.closing_id == ends[0][1]
-    assert archive_now(world, (2, 2), quiet_seconds=10**6, **small).pending
-    os.utime(path, (1, 1))
-
-    assert archived_ids(world.scan(**small)) == [ends[1][1]]
 
 
 def test_search_returns_the_first_fifty_matches(world):

@@ -79,7 +79,6 @@ def test_pinned_restored_and_extracted_values_name_the_way_out(world, session):
     ("keys", "reason"),
     [
         ({"exclude": ["session:s"]}, "excluded by session:s"),
-        ({"min_session_bytes": 100_000}, "smaller than min_session_bytes"),
         ({"min_reclaim": 100_000}, "too little to gain"),
         ({"quiet_seconds": 10 * LONG_AGO}, "changed "),
         ({}, ""),

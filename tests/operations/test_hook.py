@@ -60,7 +60,6 @@ def test_hook_ignores_messages_before_a_compaction(world):
 
 @pytest.mark.parametrize("settings", [
     {}, {**SMALL, "enabled": False}, {**SMALL, "exclude": ["agent:*"]},
-    {**SMALL, "min_session_bytes": 10_000_000},
 ])  # fmt: skip
 def test_hook_prints_nothing_when_a_scan_would_not_help(world, settings):
     """There is no advice if the context is not full or the configuration excludes the session."""

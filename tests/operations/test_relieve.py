@@ -486,12 +486,6 @@ def test_relieve_request_waits_for_an_unreadable_root(world, pending_session, cl
     assert lapses(world) == []
 
 
-def test_relieve_request_ignores_min_session_bytes(world, pending_session, clock):
-    """A scan carries out a pending request in a session smaller than `min_session_bytes`."""
-    assert world.scan(min_session_bytes=10**9, **SMALL).values_extracted == 7
-    assert lapses(world) == []
-
-
 def test_restore_keeps_a_pending_relieve_request(world, clock, full_path):
     """Restoring an entry closes no request to relieve the session."""
     relieve_session(world, **SMALL)
@@ -520,7 +514,7 @@ def test_relieve_dry_run_writes_nothing_and_needs_no_store(world, clock, full_pa
 
 
 def test_relieve_refuses_an_excluded_session(world, full_path):
-    """An excluded session is refused with the reason, also in a dry run; a small one is not."""
+    """An excluded session is refused with the reason, also in a dry run."""
     before, settings = full_path.read_bytes(), world.settings(exclude=["session:s"], **SMALL)
     with pytest.raises(FailedError, match="excluded by session:s"):
         relieve(settings, world.store, "s", Wanted(), clock=world.clock)
@@ -528,7 +522,6 @@ def test_relieve_refuses_an_excluded_session(world, full_path):
         would_relieve(settings, world.store, "s", Wanted(), world.clock())
 
     assert full_path.read_bytes() == before
-    assert relieve_session(world, min_session_bytes=10**9, **SMALL).fits
 
 
 def think(conversation, text="t" * 40, model="claude-fable-5-1"):

@@ -347,17 +347,6 @@ def test_scan_extracts_a_forced_value_despite_min_reclaim(world, conversation):
     assert entry["_extractable"] is True
 
 
-def test_scan_skips_a_session_below_min_session_bytes(world, session):
-    """A session smaller than `min_session_bytes` is skipped with the reason."""
-    size = (world.directory / "s.jsonl").stat().st_size
-    before = file_states(world.root)
-    report = world.scan(min_session_bytes=size + 1)
-
-    assert only(report).reason == "smaller than min_session_bytes"
-    assert file_states(world.root) == before
-    assert world.scan(min_session_bytes=size).sessions_changed == 1
-
-
 @pytest.mark.parametrize(
     "pattern",
     ["agent:main", "agent:m*", "session:s", "session:s*", "*/main/sessions/*", "*/s.jsonl"],
@@ -453,7 +442,6 @@ def test_scan_reads_unchanged_files_again_under_other_rules(world, session):
         {"min_value_length": 5000},
         {"min_value_length": 5000, "keep_recent": 4},
         {"min_value_length": 5000, "exclude": ["tool:x"]},
-        {"min_value_length": 5000, "min_session_bytes": 1},
         {"trigger_types": ["thinking"]},
     ]
     for settings in rules:

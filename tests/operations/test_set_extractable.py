@@ -322,7 +322,7 @@ def test_pin_refuses_values_that_scans_would_ignore(world, ident, path, value):
 
 
 @pytest.mark.parametrize("settings", [
-    {"enabled": False}, {"exclude": ["session:s"]}, {"min_session_bytes": 10_000_000},
+    {"enabled": False}, {"exclude": ["session:s"]},
 ])  # fmt: skip
 def test_extract_fails_in_a_session_that_no_scan_prunes(world, conversation, path, settings):
     """It would promise an extraction by the next scan. A pin is accepted there."""

@@ -237,7 +237,6 @@ class RewriteSettings(SettingsTable):
         "extract nothing from these: globs of files or directories, `agent:<id>`, `session:<id>`, "
         "`tool:<name>`",
     )
-    min_session_bytes: Size = key(0, "extract nothing from sessions that are smaller than this")
     min_reclaim: Reclaim = key(
         0.01,
         'rewrite a session only if this saves at least a number of bytes (`"64KB"`) or a share of '
@@ -332,9 +331,6 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
     log_level: Literal["debug", "info", "warning", "error"] = key(
         "info", "`debug`, `info`, `warning`, `error`"
     )
-    log_format: Literal["auto", "console", "json"] = key(
-        "auto", "`console`, `json`; `auto`: console on a terminal"
-    )
     _profile_threshold: float | None = PrivateAttr(None)
     _by_profile: dict[str, Any] = PrivateAttr(default_factory=dict)
 
@@ -427,7 +423,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         from brainsurgeon.formats import FORMATS  # noqa: PLC0415
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
-        where = self.exclude, self.min_session_bytes, self.databases
+        where = self.exclude, self.databases
         budget = self.budget, self.budget_rules()
         chosen = *budget, self.price_rules(), self.profiles, self.profile, self.use
         archive = (self.archive_rules(),) if self.archive.enabled or self.has_profiles else ()

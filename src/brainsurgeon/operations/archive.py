@@ -81,7 +81,7 @@ def _live_turns(
     title, file = session.title, file_of(session)
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
-    if why := excluded(file, settings, asked=True):
+    if why := excluded(file, settings):
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as examined:
         if examined.format.archives is None:

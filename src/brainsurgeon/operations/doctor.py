@@ -243,7 +243,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         orphans += len(seen.orphans)
         unknown += seen.unknown
         lost += len(seen.expired_in) + len(seen.nowhere)
-        if (why := obstacle or closed) and not excluded(item, settings, asked=True):
+        if (why := obstacle or closed) and not excluded(item, settings):
             unwritable["warning" if obstacle else "error", item.agent, why].append(item.session)
         yield from _without_value(item, seen)
     for (level, agent, why), names in unwritable.items():

@@ -37,7 +37,7 @@ def relieve(
     """
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
-    if why := inspect.excluded(file, settings, asked=True):
+    if why := inspect.excluded(file, settings):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     try:
         with store.runs.run("relieve", clock()):
@@ -71,7 +71,7 @@ def would_relieve(
     """Return the expected result of `relieve` in an idle session. Writes nothing."""
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
-    if why := inspect.excluded(file, settings, asked=True):
+    if why := inspect.excluded(file, settings):
         raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
         fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)

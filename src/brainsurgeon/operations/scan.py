@@ -307,11 +307,9 @@ class _Scan:
             examined.check_turn()
             examined = replace(examined, record=record)
             records = examined.records
-            relief, archiving = asked_relief(records) is not None, bool(records.to_archive)
+            relief = asked_relief(records) is not None
             in_memory = None if named or relief else examined.kept_in_memory()
-            extract = not (
-                in_memory or inspect.excluded(file, self._settings, asked=relief or archiving)
-            )
+            extract = not (in_memory or inspect.excluded(file, self._settings))
             planner = inspect.Planner(examined, records, extract, dry_run, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan

@@ -55,8 +55,8 @@ def settings_for(settings: Settings, file: SessionFile) -> Settings:
     return settings.under(settings.profile_of(titles, keys))
 
 
-def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> str | None:
-    """Return why the configuration excludes a session, or None. If `asked`, ignore its size."""
+def excluded(file: SessionFile, settings: Settings) -> str | None:
+    """Return why the configuration excludes a session, or None."""
     names = {"agent": agents.names_of(file.agent), "session": (file.session,), "tool": ()}
     for pattern in settings.exclude:
         kind, _, name = pattern.partition(":")
@@ -67,8 +67,6 @@ def excluded(file: SessionFile, settings: Settings, *, asked: bool = False) -> s
             matches = any(fnmatchcase(file.path, one) for one in (path_glob, f"{path_glob}/*"))
         if matches:
             return f"excluded by {pattern}"
-    if not asked and file.fingerprint.size < settings.min_session_bytes:
-        return "smaller than min_session_bytes"
     return None
 
 
