@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from brainsurgeon import interruption
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.cli import _run, commands
 from brainsurgeon.daemon import OS_SIGNALS
 from brainsurgeon.errors import StoppedError
@@ -166,7 +167,7 @@ def test_recovery_recognises_a_file_after_a_signal(world, monkeypatch):
     path = world.put("s.jsonl", Conversation("some-id").bytes())
     monkeypatch.setattr(interruption, "_noted", [signal.SIGTERM])
     with open(path, "rb") as file:
-        assert recognise_at(file.fileno(), "auto").identity == "some-id"
+        assert recognise_at(file.fileno(), FORMATS, "auto").identity == "some-id"
 
 
 def test_ignored_signal_stops_nothing():

@@ -7,10 +7,9 @@ import msgspec.structs
 import pytest
 
 from brainsurgeon.files import exchange, leases, retire
-from brainsurgeon.files.reading import open_session
 from brainsurgeon.files.retire import Ledger
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.discovery import discover, open_session
 from brainsurgeon.store import journal
 from building.processes import wait_until
 

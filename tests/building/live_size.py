@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from building.format_reading import entries, parts_in, survey
 from building.world import World
 

@@ -11,10 +11,10 @@ import msgspec.structs
 import pytest
 
 from brainsurgeon.files import exchange, leases, retire
-from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.retire import Ledger, StaysError
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.discovery import discover, open_session
 from building.exchange import (
     APPEND,
     LATE,

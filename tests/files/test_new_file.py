@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from brainsurgeon.files import retire
-from brainsurgeon.files.reading import open_session
+from brainsurgeon.sessions.discovery import open_session
 from building.exchange import NEW, OLD, TEMPORARY, discovered, replace, retire_old_file
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brainsurgeon.files import reading
-from brainsurgeon.files.reading import FileLines, head, open_session, read_range
+from brainsurgeon.files.reading import FileLines, head, read_range
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.discovery import discover
+from brainsurgeon.sessions.discovery import discover, open_session
 
 CONTENT = st.lists(
     st.one_of(

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from brainsurgeon.files import leases, retire
-from brainsurgeon.files.reading import open_session
 from brainsurgeon.files.retire import FilePair, Ledger, StaysError
+from brainsurgeon.sessions.discovery import open_session
 from building.exchange import (
     APPEND,
     LATE,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from brainsurgeon.agents.described.format import Generic
 from brainsurgeon.formats.base import Format, block_parts, leaves, usable_id
-from brainsurgeon.formats.generic import Generic
 from brainsurgeon.model.entries import parse, placeholder_id, placeholder_named, placeholder_token
 
 

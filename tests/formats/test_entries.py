@@ -5,15 +5,15 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.openclaw.format import OpenClawRows
 from brainsurgeon.formats.marks import marks_in
-from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.transcript import Marks
 from building.format_reading import open_lines
 from building.world import SAMPLES
 
-FORMS = [*FORMATS.values(), OpenClawRows()]
+FORMS = [*(form for form in FORMATS.values() if not form.only_read), OpenClawRows()]
 
 
 def marks(form, line):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.openclaw.format import OpenClawRows
 from brainsurgeon.formats.base import NO_STEP
-from brainsurgeon.formats.openclaw import OpenClawRows
 from building.world import Conversation
 
 OPENCLAW, GENERIC, CLAUDE = (FORMATS[name] for name in ("openclaw", "generic", "claude-code"))

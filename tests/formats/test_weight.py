@@ -2,25 +2,17 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.codex import record as codex_record
-from brainsurgeon.formats.openclaw import EMPTIED
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.openclaw.format import EMPTIED
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import placeholder_named, placeholder_token
 from brainsurgeon.model.turns import TOO_LONG, Refusal, Sent
 from building.format_reading import record
 
-CLAW, CLAUDE, GENERIC = (FORMATS[name] for name in ("openclaw", "claude-code", "generic"))
-CODEX = object()  # is no Format
+CLAW, CLAUDE, GENERIC, CODEX = (
+    FORMATS[name] for name in ("openclaw", "claude-code", "generic", "codex")
+)
 IMAGE = {"type": "image", "data": "A" * 9999, "mimeType": "image/png"}
-
-
-def record_of(dialect, entry):
-    return codex_record(entry) if dialect is CODEX else record(dialect, entry)
-
-
-def sent_of(dialect, entry):
-    return codex_record(entry).sent if dialect is CODEX else dialect.read(entry).sent
 
 
 def claw(**message):
@@ -84,7 +76,7 @@ def codex(**payload):
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
     """Values shown only on the screen, failed replies and control entries count nothing."""
-    assert sent_of(dialect, entry) == sent
+    assert dialect.read(entry).sent == sent
 
 
 SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}
@@ -162,7 +154,7 @@ def test_openclaw_repeated_answer_is_not_a_call():
 def test_malformed_values_weigh_nothing():
     """Values of unexpected types count as nothing, and none of them raises."""
     for odd in (None, 7, "x", [], [7], {"type": 7}, [{"type": ["x"], "text": 7}]):
-        for dialect in (*FORMATS.values(), CODEX):
+        for dialect in FORMATS.values():
             for entry in (
                 {"type": "message", "message": odd}, {"type": "assistant", "uuid": "u",
                 "message": odd}, {"type": "response_item", "payload": odd},
@@ -170,10 +162,10 @@ def test_malformed_values_weigh_nothing():
                 claw(role="assistant", content=odd, usage=odd, model=odd),
                 claude("assistant", odd, message={"usage": odd, "id": odd, "model": odd}),
             ):  # fmt: skip
-                assert sent_of(dialect, entry).pictures == 0
-                call = record_of(dialect, entry).call
+                assert dialect.read(entry).sent.pictures == 0
+                call = record(dialect, entry).call
                 assert call is None or call.tokens == 0
-    assert codex_record({"payload": {"model_context_window": "x"}}).own.window is None
+    assert record(CODEX, {"payload": {"model_context_window": "x"}}).own.window is None
 
 
 def test_claude_code_limit_is_read_from_error_details():

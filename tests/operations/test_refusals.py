@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import BLOCK, BLOCKS, SIGNATURE, TOO_LARGE, TOO_LONG, Refusal

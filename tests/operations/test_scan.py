@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from brainsurgeon.agents.openclaw.format import OpenClaw
 from brainsurgeon.files import exchange, leases
-from brainsurgeon.formats.openclaw import OpenClaw
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import iso

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from brainsurgeon.agents.described.format import Generic
 from brainsurgeon.errors import ChangedError, FailedError, UsageError
-from brainsurgeon.formats.generic import Generic
 from brainsurgeon.model.entries import Line
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import set_, set_json

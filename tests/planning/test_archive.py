@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.rules import ArchiveRules, Rules
 from brainsurgeon.planning.archive import Archiving
 from brainsurgeon.planning.plan import plan

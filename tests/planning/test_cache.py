@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, known
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Records

@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.turns import ToolResult
 from brainsurgeon.planning.evidence import (
     LEAST,

@@ -2,7 +2,7 @@
 
 import json
 
-from brainsurgeon.formats.openclaw import EMPTIED, OpenClaw
+from brainsurgeon.agents.openclaw.format import EMPTIED, OpenClaw
 from brainsurgeon.model.records import Extraction, Records, Tombstone
 from brainsurgeon.planning.matching import Matcher
 from building.format_reading import snapshot

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.files.reading import head
-from brainsurgeon.formats import FORMATS, recognise
+from brainsurgeon.formats.recognition import recognise
 from brainsurgeon.model.records import PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.planning.plan import plan
@@ -41,7 +42,7 @@ def test_values_that_no_rule_extracts_affect_only_what_is_reported(rules):
     for path in sorted(SAMPLES.rglob("*.jsonl")):
         data = path.read_bytes()
         with open_lines(data) as lines:
-            form = recognise(head(lines), "auto").form
+            form = recognise(head(lines), FORMATS).form
         if form is None:
             continue
         session = snapshot(form, data, now=NOW)

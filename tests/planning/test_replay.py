@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules

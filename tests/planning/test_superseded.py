@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.planning.superseded import superseded
 from building.claude import ClaudeConversation
 from building.format_reading import Reading

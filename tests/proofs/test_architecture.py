@@ -6,15 +6,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 import brainsurgeon
 from brainsurgeon.agents import AGENTS, INSTALLS
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents.described.format import Generic
 from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.generic import Generic
-from brainsurgeon.formats.openclaw import OpenClawRows
 
 PACKAGE = Path(brainsurgeon.__file__).parent
 # The file of each module, by its dotted name inside the package.
@@ -26,7 +25,7 @@ MODULES = {
 }
 
 MODEL = ("model.*", "errors")
-PURE = (*MODEL, "formats", "formats.*", "planning.*")
+PURE = (*MODEL, "formats.*", "planning.*")
 OUTER = ("agents", "agents.*", "files.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
@@ -42,13 +41,13 @@ MAY_IMPORT = {
     "errors": (),
     "interruption": ("errors",),
     "formats": MODEL,
-    "planning": (*MODEL, "formats", "formats.*"),
-    "files": (*MODEL, "interruption", "formats", "formats.*"),
-    "agents": (*MODEL, "files.*", "formats.*"),
-    "sessions": (*MODEL, "interruption", "formats", "formats.*", "files.*", "agents", "agents.*"),
-    "store": (*MODEL, "formats", "interruption"),
+    "planning": (*MODEL, "formats.*"),
+    "files": (*MODEL, "interruption", "formats.*"),
+    "agents": (*MODEL, "files.*", "formats.*", "planning.*"),
+    "sessions": (*MODEL, "interruption", "formats.*", "files.*", "agents", "agents.*"),
+    "store": (*MODEL, "interruption"),
     # It builds values of other rooms from settings, so that these rooms know no settings.
-    "config": (*MODEL, "formats", "files.configurations", "agents"),
+    "config": (*MODEL, "files.configurations", "agents"),
     "schedule": ("config", "config.values"),
     "lookup": (*PURE, *OUTER, "config"),
     "rewrite": (*PURE, *OUTER, "lookup.*", "config"),
@@ -70,6 +69,8 @@ IMPURE_PACKAGES = {
     "secrets", "socket", "subprocess", "threading", "asyncio", "sqlite3", "sqlite_utils",
 }  # fmt: skip
 PURE_ROOMS = ("model", "errors", "formats", "planning")
+# The formats of the agents are as pure as what they share.
+AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
 # They read OpenClaw's databases; only `sessions.row_writing` changes rows.
 SQLITE_MODULES = {
     "agents.openclaw.database", "agents.openclaw.gate",
@@ -105,9 +106,11 @@ WRITE_FLAGS = {
 
 # Modules above or beside `agents` that name an agent. The first have tables of models' names, and
 # the formats that a root may have. The others are to ask the registry instead.
-NAMES_OF_MODELS = {"model.catalog", "model.rules", "planning.signatures", "config.settings"}
+NAMES_OF_MODELS = {
+    "model.catalog", "model.rules", "formats.base", "planning.signatures", "config.settings",
+}  # fmt: skip
 NAME_AGENTS = {
-    "operations.doctor", "operations.sessions", "operations.status", "planning.budget",
+    "operations.doctor", "operations.status",
     "render.runs", "render.sessions", "rewrite.apply", "sessions.placeholders",
     "sessions.row_listing", "sessions.row_writing",
 }  # fmt: skip
@@ -198,6 +201,17 @@ def test_modules_import_only_what_their_room_may_import():
     } == set()
 
 
+def test_a_format_of_an_agent_imports_only_model_and_formats():
+    """It knows neither its agent nor other agents."""
+    assert {
+        f"{module} imports {target}"
+        for module in AGENT_FORMATS
+        for target in imports(module)
+        if room(target) not in ("model", "formats")
+    } == set()
+    assert {type(agent.form).__module__.partition(".")[2] for agent in AGENTS} == AGENT_FORMATS
+
+
 def test_imports_have_no_cycle():
     """Imports inside functions count as well."""
     graph = {module: imports(module) - {module} for module in MODULES}
@@ -227,12 +241,12 @@ def test_import_reader_and_rules_detect_violations():
 
 
 def test_pure_rooms_use_no_disk_clock_randomness_or_logger():
-    """model, errors, formats and planning import no such package and call no such function."""
+    """They and the agents' formats import no such package and call no such function."""
     calls = {"open", "print", "input", "datetime.now", "datetime.utcnow"}
     assert {
         f"{module}: {name}"
         for module in MODULES
-        if room(module) in PURE_ROOMS
+        if room(module) in PURE_ROOMS or module in AGENT_FORMATS
         for name in (set(other_packages(module)) & IMPURE_PACKAGES) | (called(module) & calls)
     } == set()
 
@@ -289,7 +303,7 @@ def test_agents_are_named_only_in_their_folders():
     """Other modules ask the registry, but for those that are listed."""
     naming = {
         module for module in MODULES
-        if room(module) not in ("agents", "formats") and agents_named(module)
+        if room(module) != "agents" and agents_named(module)
     }  # fmt: skip
 
     assert naming == NAMES_OF_MODELS | NAME_AGENTS
@@ -325,7 +339,7 @@ def test_file_changes_of_session_writers_are_detected():
 def test_a_format_has_at_most_eight_methods_and_is_read_in_few_places():
     """A new format needs no others, and the rest of the program asks transcripts."""
     known = {name for name in vars(Format) if callable(getattr(Format, name)) and name[0] != "_"}
-    forms = (*FORMATS.values(), OpenClawRows())
+    forms = [form for agent in AGENTS for form in (agent.form, agent.rows) if form]
     others = {
         f"{form.name}: {name}" for form in forms for name in dir(form)
         if callable(getattr(form, name)) and name[0] != "_" and name not in known

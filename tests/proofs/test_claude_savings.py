@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.config import Settings
-from brainsurgeon.formats import FORMATS
 from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.plans import gain
 from brainsurgeon.planning.plan import plan

@@ -12,9 +12,10 @@ import time
 import pytest
 
 from brainsurgeon.files import exchange, leases, retire
-from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.retire import FilePair
 from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions.discovery import open_session
 from building.exchange import (
     APPEND,
     LATE,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from building import uninstall
 from building.format_reading import entries, survey
 from building.world import TOP

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from brainsurgeon import config
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.catalog import LIFE
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.operations.scan import scan

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.formats.claude_code import NO_CONTENT
+from brainsurgeon.agents.claude_code.format import NO_CONTENT
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import json_output, run
 from building.world import pin

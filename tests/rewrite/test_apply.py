@@ -6,9 +6,10 @@ import sqlite3
 import pytest
 
 from brainsurgeon.files import exchange, retire
-from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite import apply, recover
+from brainsurgeon.sessions.discovery import open_session
 from building.exchange import APPEND, LATE, directory_state, discovered
 from building.processes import wait_until
 from building.world import dump, open_rewrites, put_session

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from brainsurgeon.files import retire
-from brainsurgeon.files.reading import open_session
 from brainsurgeon.rewrite import recover
+from brainsurgeon.sessions.discovery import open_session
 from building.exchange import (
     APPEND,
     LATE,

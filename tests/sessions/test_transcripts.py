@@ -9,10 +9,10 @@ import pytest
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import reading
-from brainsurgeon.files.reading import LineChangedError, open_session
+from brainsurgeon.files.reading import LineChangedError
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.sessions import Root, SessionFile
-from brainsurgeon.sessions.discovery import discover, open_to_show
+from brainsurgeon.sessions.discovery import discover, open_session, open_to_show
 from brainsurgeon.sessions.row_listing import open_rows
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.claw import LOCAL, Claw

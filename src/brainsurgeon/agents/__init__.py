@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from brainsurgeon.agents.agent import Agent, Owner
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
@@ -11,13 +12,23 @@ from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.pi import PI
+from brainsurgeon.formats.base import Format
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import SessionFile
+
+if TYPE_CHECKING:
+    from brainsurgeon.planning.budget import Measure
 
 # Of two agents with one format, the later has the sessions outside of the other's directories.
 AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, DESCRIBED)
 
 _HOMES = tuple(agent.home for agent in AGENTS)
 _BY_FORMAT = {agent.format: agent for agent in AGENTS}
+# The first that recognises a file is its format: one that is only read is never another's.
+FORMATS: dict[str, Format] = {
+    agent.format: agent.form for agent in sorted(AGENTS, key=lambda agent: not agent.form.only_read)
+}
+ROW_FORMATS = {agent.format: agent.rows for agent in AGENTS if agent.rows}  # in databases
 INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
 PLUGINS = [command for command, install in INSTALLS.items() if install.plugin]
 _SIDE_FILE, _ARCHIVE = (
@@ -76,16 +87,23 @@ def agent_at(path: str) -> Agent:
 
 def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
     """Return whose session is at a path. `head` returns the first bytes of the file."""
-    agent = keeper_of(path) or _BY_FORMAT.get(form) or Agent(form, form)
-    if owner := agent.home.owner(path):
+    agent = keeper_of(path) or _BY_FORMAT.get(form)
+    if agent and (owner := agent.home.owner(path)):
         return owner
     directory = os.path.dirname(path)
-    name = f"{agent.prefix or form}:{os.path.basename(directory)}"
-    return Owner(agent.home.named_in(head) or name, directory)
+    name = f"{(agent and agent.prefix) or form}:{os.path.basename(directory)}"
+    return Owner((agent and agent.home.named_in(head)) or name, directory)
 
 
 def only_read(form: str | None) -> bool:
-    return form in _BY_FORMAT and _BY_FORMAT[form].only_read
+    """Check whether the sessions of a format are never changed."""
+    return form in FORMATS and bool(FORMATS[form].only_read)
+
+
+def measure(form: str, lines: Iterable[Line]) -> "Measure | None":
+    """Measure the load of a session if it is only read."""
+    agent = _BY_FORMAT.get(form)
+    return agent.measure(lines) if agent and agent.measure else None
 
 
 def names_of(agent: str) -> tuple[str, ...]:

@@ -8,13 +8,18 @@ The defaults are those of an agent that tells nothing.
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from brainsurgeon.files import configurations
+from brainsurgeon.formats.base import Format
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.reports import CommandStep
 from brainsurgeon.model.sessions import Signs
+
+if TYPE_CHECKING:  # few commands need it
+    from brainsurgeon.planning.budget import Measure
 
 NAME = "brainsurgeon"  # of our server, plugin and marketplace in the configurations of agents
 SKILL = "skills/brainsurgeon/SKILL.md"
@@ -177,10 +182,17 @@ class Install(ABC):
 
 
 class Agent(Struct, frozen=True):
-    format: str  # name of the format of its sessions
+    form: Format  # of its sessions
     title: str  # for people
     prefix: str = ""  # of the names of its directories in titles, if not its format
     home: Home = Home()
     presence: Presence = Presence()
     install: Install | None = None
-    only_read: bool = False  # its sessions are never changed
+    rows: Format | None = None  # of its sessions in databases
+    # Measures the load of a session that is only read.
+    measure: Callable[[Iterable[Line]], "Measure"] | None = None
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        return self.form.name

@@ -420,7 +420,7 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
 
     def rules_fingerprint(self) -> str:
         """Return a digest of everything that decides about an unchanged file and its values."""
-        from brainsurgeon.formats import FORMATS  # noqa: PLC0415
+        from brainsurgeon.agents import FORMATS  # noqa: PLC0415
 
         known = sorted((name, form.version) for name, form in FORMATS.items())
         where = self.exclude, self.databases

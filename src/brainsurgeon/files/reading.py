@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import islice
-from typing import ClassVar
 from zlib import crc32
 
 from msgspec.structs import replace
 
-from brainsurgeon import formats, interruption
+from brainsurgeon import interruption
 from brainsurgeon.files import attributes, leases
 from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.recognition import HEAD_LINES, Beginning, recognise
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
@@ -57,11 +57,11 @@ class Opened(ABC):
     hint = "auto"
     # Returns the transcript, of which only new lines may be read.
     keeper: Callable[["Opened"], Transcript] | None = None
-    adapters: ClassVar[Mapping[str, Format]] = formats.FORMATS
+    forms: Mapping[str, Format]  # among which its own is, by their names
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
-        beginning = formats.recognise(head(self.lines), self.hint, self.adapters)
+        beginning = recognise(head(self.lines), self.forms, self.hint)
         if beginning.form is None:
             raise RefusedError(beginning.reason, beginning.name)
         return beginning.form, beginning.identity
@@ -120,15 +120,16 @@ class Opened(ABC):
 
 class OpenSession(Opened):
     def __init__(
-        self, file: SessionFile, descriptor: int, directory: int, check_stop: Callable[[], None]
-    ) -> None:
+        self, file: SessionFile, forms: Mapping[str, Format], descriptor: int, directory: int,
+        check_stop: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.status = os.fstat(descriptor)
         if not stat.S_ISREG(self.status.st_mode):
             raise RefusedError("not a regular file")
         self.fingerprint = Fingerprint.of(self.status)
         self.file = replace(file, fingerprint=self.fingerprint)
         self.descriptor, self.directory, self.check_stop = descriptor, directory, check_stop
-        self.hint = file.hint
+        self.forms, self.hint = forms, file.hint
         self.sparse = self.status.st_blocks * 512 < self.status.st_size
         self.lines: FileLines = self.lines_from(0, 1)
 
@@ -176,13 +177,14 @@ class OpenSession(Opened):
 
 @contextmanager
 def open_session(
-    file: SessionFile, check_stop: Callable[[], None] = interruption.check
-) -> Iterator[OpenSession]:
+    file: SessionFile, forms: Mapping[str, Format],
+    check_stop: Callable[[], None] = interruption.check,
+) -> Iterator[OpenSession]:  # fmt: skip
     with ExitStack() as held:
         directory = open_below(file.root, file.directory)
         held.callback(os.close, directory)
         descriptor = held.enter_context(plain_file(file.name, directory))
-        yield OpenSession(file, descriptor, directory, check_stop)
+        yield OpenSession(file, forms, descriptor, directory, check_stop)
 
 
 def open_below(root: str, directory: str) -> int:
@@ -209,13 +211,13 @@ def plain_file(name: str, directory: int) -> Iterator[int]:
 
 
 def head(lines: Iterable[Line]) -> list[bytes]:
-    return [line.raw for line in islice(lines, formats.HEAD_LINES) if line.raw is not None]
+    return [line.raw for line in islice(lines, HEAD_LINES) if line.raw is not None]
 
 
-def recognise_at(descriptor: int, hint: str) -> formats.Beginning:
+def recognise_at(descriptor: int, forms: Mapping[str, Format], hint: str) -> Beginning:
     # Recovery calls this even after a signal to stop, so it must not check for one.
     lines = FileLines(descriptor, os.fstat(descriptor).st_size, check_stop=lambda: None)
-    return formats.recognise(head(lines), hint)
+    return recognise(head(lines), forms, hint)
 
 
 _MARK = 4096  # bytes read at each end

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import (
     AmbiguousError,
@@ -19,7 +20,6 @@ from brainsurgeon.errors import (
     NotFoundError,
 )
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.formats import FORMATS
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.lookup.opening import check_store
 from brainsurgeon.lookup.owners import Place, countable, of_other_agents

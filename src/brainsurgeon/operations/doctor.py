@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from brainsurgeon import agents, interruption
+from brainsurgeon.agents.openclaw.format import OpenClawRows
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
 from brainsurgeon.files.exchange import TEMPORARY, leases_work
 from brainsurgeon.files.reading import OpenSession, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
-from brainsurgeon.formats.openclaw import OpenClawRows
 from brainsurgeon.lookup.opening import missing_store
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath

@@ -12,7 +12,6 @@ from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.lookup.entries import decode, entry_in, json_text, owned
 from brainsurgeon.lookup.scope import started_by
@@ -32,7 +31,7 @@ from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.retention import moment
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.budget import calibrate, measure_codex
+from brainsurgeon.planning.budget import calibrate
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
@@ -104,8 +103,8 @@ def _state(
         if known and known.outcome == "skipped":
             return known.format, "skipped", known.reason
         with open_session(file) as session:
-            if known and (adapter := session.adapters.get(known.format or "")):
-                session.format = adapter
+            if known and (known_form := session.forms.get(known.format or "")):
+                session.format = known_form
                 examined = inspect.examine_closed(settings, store, session, known, now)
             else:
                 _ = session.format  # raises RefusedError if it is unknown
@@ -155,8 +154,8 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             chosen.unseen or "its file is gone", extracted=tuple(values),
             missed_at=None if missed is None else moment(store, missed, now),
         )  # fmt: skip
-    if codex_context := _of_codex(settings, chosen, chosen.file):
-        return codex_context
+    if shown := _only_read(settings, chosen, chosen.file):
+        return shown
     with inspect.examine_to_show(settings, store, chosen.file, record, now) as examined:
         records = examined.records
         planner = inspect.Planner(examined, records, explain=True)
@@ -210,20 +209,19 @@ def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:
     )
 
 
-def _of_codex(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
+def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
     with open_to_show(file) as session:
         try:
             form = session.format.name
         except RefusedError as why:
             form = why.format or ""
-        if form != codex.NAME:
+        if (measured := agents.measure(form, session.lines)) is None:
             return None
-        measured = measure_codex(session.lines)
         calibration = calibrate(measured.calls, ())
         fingerprint = session.fingerprint
         limits, load = settings.budget_rules(), measured.load(calibration)
         return Context(
-            chosen.title, chosen.path, form, fingerprint.size, codex.ONLY_READ,
+            chosen.title, chosen.path, form, fingerprint.size, agents.FORMATS[form].only_read or "",
             changed_at=fingerprint.mtime_ns / 1e9,
             full=fullness(limits, measured, calibration, measured.window, load),
         )  # fmt: skip

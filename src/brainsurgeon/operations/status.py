@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from brainsurgeon.agents import DATABASES, only_read
+from brainsurgeon.agents import DATABASES, FORMATS, only_read
 from brainsurgeon.agents.openclaw import database as openclaw
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
@@ -149,7 +149,7 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
             return f"nothing: leases prove nothing on {unproven}"
     user = os.geteuid()
     for file in files:  # sessions in a database raise an error
-        with suppress(OSError, RefusedError), open_session(file) as session:
+        with suppress(OSError, RefusedError), open_session(file, FORMATS) as session:
             if user not in (0, os.fstat(session.descriptor).st_uid):
                 continue  # nobody else can have a lease on it, wherever it is
             if leases.supported(session.descriptor):

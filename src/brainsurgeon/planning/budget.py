@@ -14,11 +14,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.formats import codex
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.formats.weight import tokens_off
-from brainsurgeon.model.entries import KeyPath, Line, placeholder_token, with_value
+from brainsurgeon.model.entries import KeyPath, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules, Values
 from brainsurgeon.model.sessions import OFF_BRANCH
@@ -67,6 +66,10 @@ class Measure:
     def begin_anew(self) -> None:
         self.sent = self._summary = Sent()
         self.calls.clear()
+
+    def load(self, calibration: Calibration) -> int:
+        """Return the tokens of the next request."""
+        return calibration.tokens(self.sent)
 
     def look(
         self, entry: Entry, sent: Sent, removed: Iterable[tuple[float, Sent]] = (),
@@ -214,35 +217,6 @@ def unfit_blocks(blocks: Sequence[Block], refusal: Refusal, refused: Sent, now: 
             taken.append(block)
             left -= block.size
     return frozenset(block.place for block in taken)
-
-
-class CodexMeasure(Measure):
-    recorded: int | None = None  # the tokens of the context, as the session records them
-    added = Sent()  # what the next request also contains
-
-    def load(self, calibration: Calibration) -> int:
-        if self.recorded is None:
-            return calibration.tokens(self.sent)
-        return self.recorded + self.added.tokens(calibration.rate)
-
-
-def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
-    """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
-    measured = CodexMeasure()
-    for entry in codex.entries(lines):
-        if entry.compacts:
-            measured.begin_anew()
-            measured.recorded = None
-            measured.added = Sent()
-        elif entry.role == "reply":
-            measured.added = Sent()
-        else:
-            measured.added += entry.sent
-        measured.look(entry, entry.sent)
-        measured.model = entry.own.model or measured.model
-        measured.window = entry.own.window or measured.window
-        measured.recorded = entry.own.load or measured.recorded
-    return measured
 
 
 def fit(samples: Sequence[Sample]) -> Calibration | None:

@@ -242,7 +242,7 @@ def fullness(
         tokens = refusal.count or max(guess, refusal.limit or 0)
         calibration = replace(calibration, scale=tokens / guess)
         window = max(1, min(limits.window(measured.model, recorded, refusal.limit), tokens))
-    load = calibration.tokens(measured.sent) if load is None else round(calibration.scale * load)
+    load = measured.load(calibration) if load is None else round(calibration.scale * load)
     tier = limits.tier(measured.model)
     return Fullness(
         load, window, limits.threshold_of(tier), calibration, measured.model, tier,

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
 from brainsurgeon.files.reading import open_below, plain_file, recognise_at
@@ -191,7 +192,7 @@ def _is_the_session(store: Store, directory: int, name: str, rewrite: OpenRewrit
     with plain_file(name, directory) as descriptor:
         if retire.only_grew(descriptor, rewrite.ends[which == "new"]):
             return True
-        identity = recognise_at(descriptor, record.format or "auto").identity
+        identity = recognise_at(descriptor, FORMATS, record.format or "auto").identity
         return identity is not None and identity == record.identity
 
 

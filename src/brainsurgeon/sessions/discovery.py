@@ -18,11 +18,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon import agents, formats, interruption
+from brainsurgeon import agents, interruption
 from brainsurgeon.agents.agent import Owner
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import reading
 from brainsurgeon.files.leases import unproven
+from brainsurgeon.formats.recognition import UNKNOWN
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
 from brainsurgeon.sessions.row_listing import OpenRows, list_rows, open_rows
 
@@ -72,7 +73,7 @@ def _open_listed(
 
 def any_format(_path: str, _fingerprint: Fingerprint) -> str:
     """For walks that do not need the agents' names."""
-    return formats.UNKNOWN
+    return UNKNOWN
 
 
 def discover(
@@ -149,7 +150,7 @@ def discover_at(
 
 
 def has_agent_name(file: SessionFile) -> bool:
-    nameless = file.agent.startswith(f"{formats.UNKNOWN}:")
+    nameless = file.agent.startswith(f"{UNKNOWN}:")
     return not nameless or agents.keeper_of(file.path) is not None
 
 
@@ -255,7 +256,8 @@ class _Walk(Struct, frozen=True):
         if not (form or is_kept) and agents.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
-                form = reading.recognise_at(file, self.root.format).name or formats.UNKNOWN
+                known = reading.recognise_at(file, agents.FORMATS, self.root.format)
+                form = known.name or UNKNOWN
             form = form or agents.format_at(path)  # it is unreadable
 
         def head() -> bytes:
@@ -263,7 +265,7 @@ class _Walk(Struct, frozen=True):
                 return os.pread(file, _HEAD, 0)
             return b""
 
-        return agents.owner_of(path, form or formats.UNKNOWN, head)
+        return agents.owner_of(path, form or UNKNOWN, head)
 
 
 AnyOpen = reading.OpenSession | OpenRows
@@ -273,8 +275,9 @@ def open_session(
     file: SessionFile, check_stop: Callable[[], None] = interruption.check
 ) -> AbstractContextManager[AnyOpen]:
     """Open a session file or a session in a database. Raises RefusedError, BusyError or OSError."""
-    opened = open_rows if file.in_database else reading.open_session
-    return opened(file, check_stop)
+    if file.in_database:
+        return open_rows(file, check_stop)
+    return reading.open_session(file, agents.FORMATS, check_stop)
 
 
 def is_archive(file: SessionFile) -> bool:

@@ -13,11 +13,12 @@ from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from brainsurgeon import interruption
+from brainsurgeon.agents import ROW_FORMATS
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw import gate as openclaw_gate
@@ -28,13 +29,12 @@ from brainsurgeon.agents.openclaw.database import (
     Schema,
     open_database,
 )
+from brainsurgeon.agents.openclaw.format import is_bookkeeping, left_open
 from brainsurgeon.agents.openclaw.gate import Gate, Window
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases, sqlite
 from brainsurgeon.files.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
-from brainsurgeon.formats.base import Format
-from brainsurgeon.formats.openclaw import OpenClawRows, is_bookkeeping, left_open
 from brainsurgeon.model.entries import Line, parse
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, Root, SessionFile, Unreadable
 
@@ -312,7 +312,7 @@ def fingerprint(path: str, window: Window, size: int, own: int | None) -> Finger
 
 
 class OpenRows(Opened):
-    adapters: ClassVar[dict[str, Format]] = {"openclaw": OpenClawRows()}
+    forms = ROW_FORMATS
 
     def __init__(
         self, file: SessionFile, database: sqlite3.Connection, presence: DatabaseUse,

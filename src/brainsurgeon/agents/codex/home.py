@@ -1,10 +1,13 @@
 """Codex's session files."""
 
+import json
 import os
+import re
 from collections.abc import Callable
 
 from brainsurgeon.agents.agent import Home, directory_named
-from brainsurgeon.formats import codex
+
+_WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 
 
 def home_directory() -> str:
@@ -18,4 +21,8 @@ class CodexHome(Home):
         return os.path.join(home_directory(), "sessions")
 
     def named_in(self, head: Callable[[], bytes]) -> str | None:
-        return codex.agent(head())
+        found = _WORKING_DIRECTORY.search(head())
+        try:  # the directory, encoded roughly as in Claude Code
+            return f"codex:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
+        except ValueError:
+            return None

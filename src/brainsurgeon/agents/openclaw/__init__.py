@@ -1,10 +1,16 @@
 """OpenClaw."""
 
 from brainsurgeon.agents.agent import Agent
+from brainsurgeon.agents.openclaw.format import OpenClaw, OpenClawRows
 from brainsurgeon.agents.openclaw.home import OpenClawHome
 from brainsurgeon.agents.openclaw.install import OpenClawInstall
 from brainsurgeon.agents.openclaw.presence import LockFiles
 
 OPENCLAW = Agent(
-    "openclaw", "OpenClaw", home=OpenClawHome(), presence=LockFiles(), install=OpenClawInstall()
+    OpenClaw(),
+    "OpenClaw",
+    home=OpenClawHome(),
+    presence=LockFiles(),
+    install=OpenClawInstall(),
+    rows=OpenClawRows(),
 )

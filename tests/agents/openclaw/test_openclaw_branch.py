@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.entries import OLD
 from building.format_reading import HEADER, WINDOW, entries, parts_in, survey
 from building.world import Conversation, dump

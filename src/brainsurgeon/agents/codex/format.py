@@ -6,32 +6,25 @@ longer lists the conversation (openai/codex, issues 43744, 35746 and 38341).
 """
 
 import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from brainsurgeon.formats import weight
-from brainsurgeon.formats.base import blocks_in, dict_or_empty, str_or_empty
-from brainsurgeon.model.entries import JsonObject, Line, parse
+from brainsurgeon.formats.base import (
+    NO_STEP,
+    Content,
+    Format,
+    blocks_in,
+    dict_or_empty,
+    str_or_empty,
+    usable_id,
+)
+from brainsurgeon.formats.chain import Chain
+from brainsurgeon.model.entries import JsonObject, Line
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ModelCall, Sent
-
-NAME = "codex"
-_WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
-ONLY_READ = (
-    "Codex sessions are only read: a running Codex keeps its file open, and newer versions store"
-    " offsets into it"
-)
-
-
-def agent(head: bytes) -> str | None:
-    found = _WORKING_DIRECTORY.search(head)
-    try:  # the directory, encoded roughly as in Claude Code
-        return f"{NAME}:{re.sub('[^A-Za-z0-9]', '-', json.loads(found[1]))}" if found else None
-    except ValueError:
-        return None
 
 
 class Stated(Struct, frozen=True):
@@ -42,27 +35,50 @@ class Stated(Struct, frozen=True):
     model: str  # of the calls that follow; "" if the entry names none
 
 
-def entries(lines: Iterable[Line]) -> Iterator[Entry]:
-    """Yield what the readable lines say. The role is known only of what the model wrote."""
-    for index, line in enumerate(lines):
-        if line.raw and (entry := parse(line.raw)) is not None:
-            yield record(entry, index)
+class Codex(Format):
+    name = "codex"
+    version = 1
+    archives = None
+    only_read = (
+        "Codex sessions are only read: a running Codex keeps its file open, and newer versions"
+        " store offsets into it"
+    )
 
+    def recognises(self, entries: Sequence[JsonObject]) -> bool:
+        header = entries[0]
+        is_header = header.get("type") == "session_meta"
+        return is_header and "id" in dict_or_empty(header.get("payload"))
 
-def record(entry: JsonObject, index: int = 0) -> Entry:
-    kind, payload = entry.get("type"), dict_or_empty(entry.get("payload"))
-    info, stated = _counted(payload), payload | dict_or_empty(payload.get("info"))
-    usage = dict_or_empty(info.get("last_token_usage"))
-    return Entry(
-        index, role="reply" if _is_written_by_model(kind, payload) else None,
-        sent=_sent(kind, payload), call=_call(payload, info, parse_time(entry.get("timestamp"))),
-        compacts=kind == "compacted",
-        own=Stated(  # Codex counts its load after each call and compaction
-            weight.counts(usage, "total_tokens") or weight.counts(usage, *_BOTH) or None,
-            weight.counts(stated, "model_context_window") or None,
-            str_or_empty(payload.get("model")) if kind == "turn_context" else "",
-        ),
-    )  # fmt: skip
+    def session(self, head: Sequence[JsonObject]) -> str | None:
+        return usable_id(dict_or_empty(head[0].get("payload")).get("id"))
+
+    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+        """Return what a line says. Its role is known only if the model wrote it."""
+        kind, payload = entry.get("type"), dict_or_empty(entry.get("payload"))
+        info, stated = _counted(payload), payload | dict_or_empty(payload.get("info"))
+        usage = dict_or_empty(info.get("last_token_usage"))
+        return Entry(
+            index, line.terminated, role="reply" if _is_written_by_model(kind, payload) else None,
+            sent=_sent(kind, payload),
+            call=_call(payload, info, parse_time(entry.get("timestamp"))),
+            compacts=kind == "compacted",
+            own=Stated(  # Codex counts its load after each call and compaction
+                weight.counts(usage, "total_tokens") or weight.counts(usage, *_BOTH) or None,
+                weight.counts(stated, "model_context_window") or None,
+                str_or_empty(payload.get("model")) if kind == "turn_context" else "",
+            ),
+        )  # fmt: skip
+
+    def read(self, entry: JsonObject) -> Content:
+        sent = _sent(entry.get("type"), dict_or_empty(entry.get("payload")))
+        return Content(NO_STEP, (), (), (), sent)
+
+    def chain(self, entries: Sequence[Entry]) -> Chain:
+        """Return a chain without dead entries or an open turn: they are not known."""
+        chain = Chain()
+        for index, entry in enumerate(entries):
+            chain.count(index, entry, live=True)
+        return chain
 
 
 def _sent(kind: object, payload: JsonObject) -> Sent:

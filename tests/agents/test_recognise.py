@@ -2,7 +2,8 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS, codex, recognise
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.formats.recognition import recognise
 from building.format_reading import HEADER
 from building.world import dump
 
@@ -30,7 +31,7 @@ CLAUDE = {"parentUuid": None, "sessionId": "s", "type": "user", "uuid": "u",
 )  # fmt: skip
 def test_recognise_finds_the_format_by_the_first_entries(head, hint, form):
     """A matching hint changes nothing, and the session id is read from the same entries."""
-    recognition = recognise([dump(entry) for entry in head], hint)
+    recognition = recognise([dump(entry) for entry in head], FORMATS, hint)
 
     assert (recognition.form, recognition.reason, recognition.name) == (form, "", form.name)
     assert recognition.identity == form.session(head)
@@ -56,7 +57,7 @@ def test_recognise_finds_the_format_by_the_first_entries(head, hint, form):
 )  # fmt: skip
 def test_recognise_refuses_unknown_versions_and_formats(head, hint, reason):
     """A file with another version or format gets a reason. If its format is known, it is named."""
-    recognition = recognise([dump(entry) for entry in head], hint)
+    recognition = recognise([dump(entry) for entry in head], FORMATS, hint)
     known = "openclaw" if "version" in reason else None
 
     assert (recognition.form, recognition.name, recognition.identity) == (None, known, None)
@@ -76,7 +77,7 @@ def test_recognise_refuses_unknown_versions_and_formats(head, hint, reason):
 )
 def test_recognise_refuses_what_is_not_json_lines(head, reason):
     """Empty, pretty-printed and other files without JSON objects in lines get a reason."""
-    recognition = recognise(head)
+    recognition = recognise(head, FORMATS)
 
     assert (recognition.form, recognition.name, recognition.identity) == (None, None, None)
     assert reason in recognition.reason
@@ -95,10 +96,12 @@ def test_recognise_refuses_what_is_not_json_lines(head, reason):
 )
 def test_recognise_names_claude_code_and_codex(head, name):
     """Files of Claude Code and Codex are never generic ones; Codex files are only read."""
-    recognition = recognise([dump(entry) for entry in head])
+    recognition = recognise([dump(entry) for entry in head], FORMATS)
 
-    assert (recognition.form, recognition.name) == (FORMATS.get(name), name)
-    assert recognition.reason == ("" if name in FORMATS else codex.ONLY_READ)
+    form = FORMATS[name]
+    assert (recognition.form, recognition.name) == (None if form.only_read else form, name)
+    assert recognition.reason == (form.only_read or "")
+    assert bool(form.only_read) == (name == "codex")
 
 
 # The first lines that other agents wrote, without texts: Gemini CLI 0.30, Qwen Code 0.24.4,
@@ -136,7 +139,7 @@ OTHERS = {
 @pytest.mark.parametrize("agent", OTHERS)
 def test_sessions_of_other_agents_are_unknown(agent):
     """Keys that several agents write, such as `sessionId` and `parentUuid`, recognise none."""
-    recognition = recognise([dump(entry) for entry in OTHERS[agent]])
+    recognition = recognise([dump(entry) for entry in OTHERS[agent]], FORMATS)
 
     assert (recognition.form, recognition.name) == (None, None)
     assert recognition.reason == "not a known session format"
@@ -145,7 +148,7 @@ def test_sessions_of_other_agents_are_unknown(agent):
 def test_configured_format_does_not_make_a_codex_file_editable():
     """A Codex file is only read, also below a root that is configured as generic."""
     for hint in ("generic", "openclaw"):
-        recognition = recognise([dump(META)], hint)
+        recognition = recognise([dump(META)], FORMATS, hint)
 
         assert (recognition.form, recognition.name) == (None, "codex")
         assert recognition.reason == f"configured as {hint}, but has another format"
@@ -153,7 +156,7 @@ def test_configured_format_does_not_make_a_codex_file_editable():
 
 def test_recognise_skips_byte_order_marks_and_broken_lines():
     """The first entry that parses decides, as it does for pi."""
-    marked = recognise([b"\xef\xbb\xbf" + dump(HEADER)])
-    torn = recognise([b"", b'{"torn', b"7", dump(HEADER)])
+    marked = recognise([b"\xef\xbb\xbf" + dump(HEADER)], FORMATS)
+    torn = recognise([b"", b'{"torn', b"7", dump(HEADER)], FORMATS)
 
     assert marked.form is torn.form is OPENCLAW

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.entries import Line
 from building.format_reading import entries, parts, record, survey, unlocked_paths
 from building.world import dump

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.openclaw.format import EMPTIED
 from brainsurgeon.formats.base import DAMAGED, HOLLOW, covers_request, is_damaged
-from brainsurgeon.formats.openclaw import EMPTIED
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import Sent

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from brainsurgeon.formats import FORMATS
-from brainsurgeon.formats.claude_code import LEFT_OUT, NO_CONTENT
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.claude_code.format import LEFT_OUT, NO_CONTENT
 from brainsurgeon.model.entries import BOM, OLD, parse
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
