@@ -4,7 +4,6 @@ import json
 
 from brainsurgeon.agents.openclaw.format import EMPTIED, OpenClaw
 from brainsurgeon.model.records import Extraction, Records, Tombstone
-from brainsurgeon.planning.matching import Matcher
 from building.format_reading import snapshot
 from building.world import dump
 
@@ -29,8 +28,7 @@ def emptied(ident, session, digest, blob):
 def matched_ids(*extractions):
     """Return the ids of the extractions matched to the entry, in the session OWN."""
     session = snapshot(OpenClaw(), dump(ENTRY), Records(extractions=extractions, own=OWN))
-    matcher = Matcher(session.transcript, session.records, session.parsed)
-    return [extraction.id for extraction in matcher.standing(0)]
+    return [extraction.id for extraction in session.found.standing.get(0, ())]
 
 
 def test_own_tombstone_excludes_a_value_of_another_session():

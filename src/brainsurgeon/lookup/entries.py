@@ -33,7 +33,7 @@ from brainsurgeon.lookup.sessions import (
 from brainsurgeon.model import entries
 from brainsurgeon.model.records import Extraction, Others, Records
 from brainsurgeon.model.text import iso
-from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.matching import find
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.store import Store
 
@@ -164,7 +164,6 @@ def _standing(
     form, record = opened.format, session.record
     place = Place(session.path, session.agent_directory, record)
     others = of_other_agents(store, place, {value.session_id for value in values})
-    transcript = opened.transcript
     records = Records(
         countable(values, others, form),
         same_identity=store.sessions.same_identity(
@@ -172,15 +171,8 @@ def _standing(
         ),
         own=record.id if record else None, others=Others(others),
     )  # fmt: skip
-    matcher = Matcher(transcript, records, opened.parsed)
-    found = dict[int, Extraction]()
-    for index, entry in enumerate(transcript.entries):
-        if entry.marks or entry.ident in matcher.replaced:
-            found.update((value.id, value) for value in matcher.standing(index))
-    ids = {entry.ident for entry in transcript.entries}
-    # In another entry, a value counts only if the recorded entry is gone.
-    copied = {ident for ident, recorded in matcher.moved.items() if recorded in ids}
-    return [value for value in found.values() if value.id not in copied]
+    found = find(opened.transcript, records, opened.parsed)
+    return list({value.id: value for value in found.in_place()}.values())
 
 
 def _check_all_owned(store: Store, named: EntryValues) -> None:

@@ -152,6 +152,10 @@ class Request(Struct, frozen=True):
     rolls_back: int | None = None  # restore only the values that the run with this id extracted
     id: int | None = None  # None if it was not recorded, but is carried out at once
 
+    @property
+    def restores_all(self) -> bool:
+        return self.action == "restore" and self.entry_id is None and not self.rolls_back
+
     def concerns(self, entry_id: str) -> bool:
         return self.entry_id is None or self.entry_id == entry_id
 

@@ -20,7 +20,7 @@ from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import BUDGET, EvidenceReport
 from brainsurgeon.model.text import readable
 from brainsurgeon.planning import evidence as planned
-from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.matching import find
 from brainsurgeon.rewrite.inspect import examine_to_show
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
@@ -151,7 +151,7 @@ class _EntryReader:
         self._form, self._transcript = session.format, session.transcript
         owner = agent_at(session.file.path).home.owner(session.file.path)
         self._is_subagent = owner is not None and owner.started_by is not None
-        self._matcher = Matcher(self._transcript, records, session.parsed)
+        self._standing = find(self._transcript, records, session.parsed).standing
 
     def _entry(self, index: int) -> JsonObject:
         # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
@@ -198,4 +198,4 @@ class _EntryReader:
 
     def _filled(self, index: int) -> planned.Filled:
         token = partial(json_text, self._store)
-        return planned.filled(self._entry(index), self._matcher.standing(index), token)
+        return planned.filled(self._entry(index), self._standing.get(index, ()), token)

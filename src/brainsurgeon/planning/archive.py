@@ -47,7 +47,6 @@ from brainsurgeon.model.turns import (
     Verdict,
 )
 from brainsurgeon.planning.evidence import as_bytes, shortened
-from brainsurgeon.planning.matching import Matcher
 from brainsurgeon.planning.rules import FITS, EntryState, state_of
 from brainsurgeon.planning.snapshot import Snapshot, repeated
 
@@ -380,7 +379,6 @@ class _Archiver:
         self._rate = session.records.rate
         self._archives = {record.id: record for record in session.records.archives}
         self._transcript, self._chain = session.transcript, session.transcript.chain
-        self._matcher = Matcher(self._transcript, session.records, session.parsed)
         self._restores = session.records.requested("restore")
         self._ids: list[str | None] = []  # on the active branch, by number of the entry
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
@@ -422,11 +420,6 @@ class _Archiver:
             last = entry.ident
         self._end_turn()
         self._unsure = repeated(ids) | {None}
-        known = {entry.ident for entry in ids}
-        for turn in self._turns:  # a copy of another entry's placeholder is no placeholder of ours
-            moved = (self._matcher.moved.get(value.id) for value in turn.taken)
-            if any(owner in known for owner in moved if owner not in (None, turn.closing_id)):
-                turn.barred = _UNKNOWN
 
     def _note_references(self, offset: int, entry: Entry, before: str | None) -> None:
         continues = before is not None and entry.parent == before
@@ -508,7 +501,8 @@ class _Archiver:
 
     def _read_reply(self, turn: Turn, closing: TurnEntry) -> str:
         """Note what stands in place of the last reply. Return the text that the agent wrote."""
-        standing, entry = self._matcher.standing(closing.at), closing.entry
+        found, entry = self._session.found, closing.entry
+        standing = found.standing.get(closing.at, ())
         parsed = self._session.parsed(closing.at)
         step = self._form.read(parsed.entry).step
         if entry.text_path:
@@ -526,7 +520,9 @@ class _Archiver:
             turn.record = self._archives.get(archive or 0)
             turn.depth = turn.record.depth if turn.record else 1
         unknown = placeholder_in(step.text) or (marked and not archive)
-        if unknown or any(value.blob_id is None for value in turn.taken):
+        if unknown or any(
+            value.blob_id is None or (closing.at, value.id) in found.copies for value in turn.taken
+        ):
             turn.barred = _UNKNOWN
         if step.text_path:
             turn.size.answer = len(str(value_at(parsed.entry, step.text_path)))

@@ -34,7 +34,7 @@ from brainsurgeon.model.turns import (
     Sent,
 )
 from brainsurgeon.planning.archive import Archiving, without_thresholds
-from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.matching import find
 
 NEWEST = 50  # number of calls used: older ones were made with other prompts and tools
 # Minimum number of calls for a line, and minimum share of their variance that the line explains.
@@ -117,24 +117,22 @@ def measure(
     `parsed` reads the line of an entry again.
     """
     form, dead = transcript.form, transcript.chain.dead
-    measured, matcher = Measure(), Matcher(transcript, records, parsed)
-    left = _archived(transcript, records)
+    measured, left = Measure(), _archived(transcript, records)
+    standing = find(transcript, records, parsed).standing
     for index, entry in enumerate(transcript.entries):
         if index in dead and index not in left:
             continue
         at, removed = left.get(index, math.inf), list[tuple[float, Sent]]()
-        if entry.marks or entry.ident in matcher.replaced:
-            around = transcript.around(index)
-            for value in matcher.standing(index):
-                if around.omits(value.kind, value.anchor):
-                    continue
-                whole = original and value.archive_id is None and original(value)
-                if whole:
-                    line = parsed(index).entry
-                    before = form.read(with_value(line, value.path, whole)).sent
-                    removed.append((value.extracted_at, before - form.read(line).sent))
-                elif value.tokens or (at < math.inf and _is_sent(form, parsed(index).entry, value)):
-                    removed.append((value.extracted_at, _recorded(value)))
+        for value in standing.get(index, ()):
+            if transcript.around(index).omits(value.kind, value.anchor):
+                continue
+            whole = original and value.archive_id is None and original(value)
+            if whole:
+                line = parsed(index).entry
+                before = form.read(with_value(line, value.path, whole)).sent
+                removed.append((value.extracted_at, before - form.read(line).sent))
+            elif value.tokens or (at < math.inf and _is_sent(form, parsed(index).entry, value)):
+                removed.append((value.extracted_at, _recorded(value)))
         measured.look(entry, transcript.sent(index), removed, left=at)
     return measured
 

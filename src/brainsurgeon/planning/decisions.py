@@ -5,7 +5,7 @@ only the bytes of a line show is found when the edits are drafted: then the valu
 is decided again.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -18,8 +18,8 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.planning.archive import Archival, Archivals, ArchiveRefusedError
-from brainsurgeon.planning.fields import FieldRequests
-from brainsurgeon.planning.matching import Matches, OwnCalls, Restores
+from brainsurgeon.planning.own_calls import OwnCalls
+from brainsurgeon.planning.requests import FieldRequests, Restores
 from brainsurgeon.planning.rules import (
     FITS,
     EntryState,
@@ -132,7 +132,6 @@ class Deciding(Struct, frozen=True):
 
     session: Snapshot
     rules: Rules
-    found: Matches
     own: OwnCalls
     fields: FieldRequests
     extract: bool = True
@@ -140,7 +139,7 @@ class Deciding(Struct, frozen=True):
 
     def decide(self, archivals: Archivals, locks: Locks) -> Decided:
         """Decide about all entries. Raises ArchiveRefusedError."""
-        session, decided = self.session, Decided()
+        session, found, decided = self.session, self.session.found, Decided()
         signatures = Gatherer(session, self.rules, archivals.leaving, locks.values)
         restores = Restores(session)
         values = _Values(self, decided, archivals, locks)
@@ -153,10 +152,13 @@ class Deciding(Struct, frozen=True):
                 signatures.note_extracted(index)
                 continue
             signed = signatures.note_signatures(index)
-            standing = tuple(self.found.standing.get(index, ()))
+            standing = tuple(found.standing.get(index, ()))
             wanted = [value for value in standing if restores.wants(value)]
             unfit = signatures.unfit(index, wanted, standing)
-            back = tuple(filter(self._is_sure(entry), restores.without_unfit(wanted, unfit)))
+            back = tuple(
+                value for value in restores.without_unfit(wanted, unfit)
+                if (index, value.id) not in found.copies
+            )  # fmt: skip
             decision = values.entry(index, standing, back, signed)
             if decision.is_edited or standing:
                 decision = self._possible(decision, decided, locks)
@@ -169,16 +171,6 @@ class Deciding(Struct, frozen=True):
         decided.missed += restores.missed
         self._judge(decided, signatures, pristine=restores.pristine)
         return decided
-
-    def _is_sure(self, entry: Entry) -> Callable[[Extraction], bool]:
-        """Return a check whether a value belongs here. In a copy of its entry, it does not."""
-        moved, ids = self.found.matcher.moved, self.session.ids
-
-        def is_sure(value: Extraction) -> bool:
-            owner = moved.get(value.id)
-            return owner is None or owner not in ids or entry.ident == owner
-
-        return is_sure
 
     def _possible(self, decision: EntryDecision, decided: Decided, locks: Locks) -> EntryDecision:
         """Return what can be done now. Note what cannot, and why."""
@@ -250,9 +242,7 @@ class _Values:
         self._session, self._rules = deciding.session, deciding.rules
         self._transcript = deciding.session.transcript
         self._archivals, self._locks = archivals, locks
-        self._concerned = {
-            *deciding.fields.entries, *deciding.found.matcher.replaced, *deciding.session.pins,
-        }  # fmt: skip
+        self._concerned = deciding.fields.entries | deciding.session.pins.keys()
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
         self._shortest = 0 if deciding.explain else deciding.rules.shortest
@@ -260,6 +250,8 @@ class _Values:
     def concern(self, index: int, entry: Entry) -> bool:
         """Check whether an entry has anything to decide about."""
         if entry.marks or entry.thoughts or entry.ident in self._concerned:
+            return True
+        if index in self._session.found.standing:
             return True
         if any(value.chars > self._shortest for value in entry.values):
             return True

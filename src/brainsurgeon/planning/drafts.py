@@ -23,8 +23,8 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.turns import Sent
 from brainsurgeon.planning.archive import ArchiveRefusedError
 from brainsurgeon.planning.decisions import Decided, EntryDecision, Locks
-from brainsurgeon.planning.fields import FieldChanges, FieldRequests
-from brainsurgeon.planning.matching import OwnCalls
+from brainsurgeon.planning.own_calls import OwnCalls
+from brainsurgeon.planning.requests import FieldChanges, FieldRequests
 from brainsurgeon.planning.signatures import Leaving, Place
 from brainsurgeon.planning.snapshot import Snapshot
 

@@ -22,8 +22,8 @@ from brainsurgeon.planning.archive import (
 )
 from brainsurgeon.planning.decisions import Decided, Deciding, Locks
 from brainsurgeon.planning.drafts import Draft, Drafts
-from brainsurgeon.planning.fields import FieldRequests
-from brainsurgeon.planning.matching import Matches, OwnCalls, asks_for_everything, find
+from brainsurgeon.planning.own_calls import OwnCalls
+from brainsurgeon.planning.requests import FieldRequests
 from brainsurgeon.planning.signatures import TWICE
 from brainsurgeon.planning.snapshot import Snapshot
 
@@ -43,10 +43,6 @@ class SessionPlanner(Struct, frozen=True, dict=True):
     """Plans a session, perhaps several times by other rules. Then it reads no line again."""
 
     session: Snapshot
-
-    @cached_property
-    def _found(self) -> Matches:
-        return find(self.session)
 
     @cached_property
     def _own(self) -> OwnCalls:
@@ -69,7 +65,7 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         With `explain`, `Plan.decisions` has the decision on each value, however short.
         """
         session = self.session
-        deciding = Deciding(session, rules, self._found, self._own, self._fields, extract, explain)
+        deciding = Deciding(session, rules, self._own, self._fields, extract, explain)
         locks, archiving = Locks(), archiving if extract else NO_ARCHIVING
         while True:
             try:
@@ -122,13 +118,8 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         )  # fmt: skip
 
     def _sightings(self) -> Sightings:
-        session, found, matcher = self.session, self._found, self._found.matcher
-        # A placeholder in another entry counts only if the recorded entry is not in the file.
-        # Otherwise it is a copy.
-        here = (
-            *found.sighted,
-            *(number for number in found.supposed if matcher.moved[number] not in session.ids),
-        )
+        session, found = self.session, self.session.found
+        here = tuple(value.id for value in found.in_place())
         lost = session.records.last_sighted.difference(here)
         # If ids are not random (`rest` is set), an equal id does not prove that the recorded entry
         # was read: a new log may have replaced a rotated one.
@@ -139,19 +130,19 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         return Sightings(
             here, tuple(number for number, was_read in read.items() if was_read),
             tuple(number for number, was_read in read.items() if not was_read),
-            tuple(sorted(matcher.foreign)), found.saved, matcher.typed,
-            tuple(map(session.transcript.offset, matcher.lost)),
+            tuple(sorted(found.foreign)), found.saved, found.typed,
+            tuple(map(session.transcript.offset, found.lost)),
         )  # fmt: skip
 
     def _left(self, decided: Decided, edits: Sequence[Edit]) -> Iterator[tuple[str, str]]:
         """Yield the entries that keep a placeholder although all are to be restored, and why."""
-        records, found = self.session.records, self._found
-        if not asks_for_everything(records):
+        records, found = self.session.records, self.session.found
+        if not any(request.restores_all for request in records.requests):
             return
         back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
         reasons = dict.fromkeys(decided.waits, "its line has no newline yet")
         reasons |= dict(decided.missed)
-        left = {*found.sighted, *found.supposed} - back
+        left = {value.id for values in found.standing.values() for value in values} - back
         for value in records.extractions:
             if value.id in left and value.replacement is None:
                 yield value.entry_id, reasons.get(value.entry_id, _UNSURE)

@@ -42,7 +42,7 @@ from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Compaction, ModelCall, Sent
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
-from brainsurgeon.planning.matching import Matcher
+from brainsurgeon.planning.matching import find
 from brainsurgeon.planning.reasoning import spared
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
 from brainsurgeon.planning.signatures import is_bound
@@ -109,11 +109,11 @@ def history(
     is lost. Then its recorded size is used.
     """
     events: list[Event] = []
-    matcher = Matcher(transcript, records, parsed)
+    standing = find(transcript, records, parsed).standing
     restored = {
-        index: _restored(transcript, index, parsed(index), matcher, original)
-        for index, entry in _on_branch(transcript)
-        if entry.marks or entry.ident in matcher.replaced
+        index: _restored(transcript, index, parsed(index), values, original)
+        for index, values in standing.items()
+        if transcript.chain.dead.get(index) != OFF_BRANCH
     }
     transcript = transcript.with_entries([
         restored[index].entry if index in restored else entry
@@ -173,11 +173,10 @@ def history(
 
 
 def _restored(
-    transcript: Transcript, index: int, parsed: ParsedLine, matcher: Matcher,
+    transcript: Transcript, index: int, parsed: ParsedLine, standing: Sequence[Extraction],
     original: Callable[[Extraction], Any],
 ) -> _Restored:  # fmt: skip
     before, entry, taken = transcript.entries[index], parsed.entry, dict[KeyPath, Extraction]()
-    standing = matcher.standing(index)
     for value in standing:
         whole = value.archive_id is not None or value.is_redacted
         if not whole and (content := original(value)) is not None:

@@ -10,6 +10,7 @@ from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.transcript import Entry
+from brainsurgeon.planning.matching import Matches, find
 
 
 class Habits(Struct, frozen=True):
@@ -34,6 +35,10 @@ class Snapshot(Struct, frozen=True, dict=True):
     @property
     def form(self) -> Format:
         return self.transcript.form
+
+    @cached_property
+    def found(self) -> Matches:
+        return find(self.transcript, self.records, self.parsed)
 
     @cached_property
     def sets(self) -> dict[str, Request]:

@@ -1,4 +1,4 @@
-"""Our fields in entries: those that requests set, and those that are to be undone."""
+"""The requests to restore values, and to set or undo our fields in entries."""
 
 import json
 import math
@@ -14,7 +14,65 @@ from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, RESTORED
 from brainsurgeon.model.plans import FieldEdit
 from brainsurgeon.model.records import Extraction, FieldRecord, Request
 from brainsurgeon.model.text import iso
+from brainsurgeon.planning.signatures import UNFIT
 from brainsurgeon.planning.snapshot import Snapshot
+
+_NO_TURN = "only its text was restored: the turn itself is not in this session"
+
+
+class Restores:
+    """The requests to restore values of one session.
+
+    `missed` gets the requested values that are lost, and others that cannot be restored if a
+    request names their entry. `pristine` is true if a request asks for that.
+    """
+
+    def __init__(self, session: Snapshot) -> None:
+        records = session.records
+        self._requests = records.requested("restore")
+        self.pristine = any(one.pristine for one in self._requests if one.restores_all)
+        self._named = {request.entry_id for request in self._requests}
+        self.missed: list[tuple[str, str]] = []
+        self._damaged = records.damaged
+        self._continued = {value.anchor for value in records.extractions if value.is_link}
+        self._seen: set[str] = set()
+        self._archives = {
+            (value.entry_id, value.path)
+            for value in records.extractions if value.archive_id is not None
+        }  # fmt: skip
+
+    def note_id(self, ident: str) -> None:
+        if ident in self._continued:
+            self._seen.add(ident)
+
+    def without_unfit(self, wanted: list[Extraction], unfit: list[Extraction]) -> list[Extraction]:
+        if self.pristine:
+            return wanted
+        self.missed += [(value.entry_id, UNFIT) for value in unfit if value.entry_id in self._named]
+        left = {value.id for value in unfit}
+        return [value for value in wanted if value.id not in left]
+
+    def wants(self, value: Extraction) -> bool:
+        asked = any(self._means(request, value) for request in self._requests)
+        # A fork has only the active branch. The original parent of an archive's last answer may be
+        # missing there: then the link stays.
+        if asked and value.is_link and value.anchor not in self._seen:
+            if value.entry_id in self._named:
+                self.missed.append((value.entry_id, _NO_TURN))
+            return False
+        if asked and (value.blob_id is None or value.id in self._damaged):
+            lost = "damaged in the store" if value.blob_id is not None else "expired"
+            self.missed.append((value.entry_id, lost))
+            return False
+        return asked
+
+    def _means(self, request: Request, value: Extraction) -> bool:
+        """Check whether a request is for a value. Text and link of an archive are one value."""
+        if value.archive_id is None or request.paths is None:
+            return request.includes(value)
+        return request.concerns(value.entry_id) and any(
+            (value.entry_id, path) in self._archives for path in request.paths
+        )
 
 
 class FieldChanges(Struct, frozen=True):
