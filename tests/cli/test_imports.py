@@ -11,7 +11,7 @@ from building.processes import PROGRAM, run
 HEAVY = {
     "anyio", "apscheduler", "mcp", "rich", "sqlite_utils", "structlog", "watchfiles",
     "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.rewrite.turns",
-    "brainsurgeon.render.sessions", "brainsurgeon.rewrite",
+    "brainsurgeon.render.sessions", "brainsurgeon.rewrite", "brainsurgeon.planning.budget",
 }  # fmt: skip
 
 
@@ -39,7 +39,8 @@ def test_mcp_starts_without_importing_operations(world, entry_id):
 
     assert "mcp.server.lowlevel" in names
     assert names & {"structlog", "brainsurgeon.operations.show"} == set()
-    assert names & {"brainsurgeon.formats", "brainsurgeon.lookup.sessions"} == set()
+    rooms = {"brainsurgeon.agents", "brainsurgeon.formats", "brainsurgeon.lookup.sessions"}
+    assert names & rooms == set()
 
 
 def test_mcp_exits_with_the_code_of_a_failed_start(world):

@@ -110,7 +110,7 @@ NAMES_OF_MODELS = {
     "model.catalog", "model.rules", "formats.base", "planning.signatures", "config.settings",
 }  # fmt: skip
 NAME_AGENTS = {
-    "operations.doctor", "operations.status",
+    "operations.status",
     "render.runs", "render.sessions", "rewrite.apply", "sessions.placeholders",
     "sessions.row_listing", "sessions.row_writing",
 }  # fmt: skip

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from msgspec import Struct
 from pydantic import Field, PrivateAttr, model_validator
 
-from brainsurgeon.agents import default_root
 from brainsurgeon.config.values import (
     KEY,
     AbsolutePath,
@@ -303,6 +302,8 @@ class RootSettings(SettingsTable):
     def root_directories(self) -> list[Root]:
         databases = self.databases != "off"
         if not self.roots:
+            from brainsurgeon.agents import default_root  # noqa: PLC0415
+
             return [Root(default_root(), required=False, databases=databases)]
         return [
             Root(root.path, root.format, exclusive=root.exclusive, databases=databases)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from brainsurgeon import agents, interruption
-from brainsurgeon.agents.openclaw.format import OpenClawRows
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
@@ -412,8 +411,7 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
             yield _unsure(file.path, why.strerror or type(why).__name__)
     for agent_database in databases_below(settings.root_directories()):
         try:
-            for session, lines in placeholders.archived(agent_database):
-                entries = placeholders.with_own_placeholders(lines, OpenClawRows())
+            for session, entries in placeholders.archived(agent_database):
                 yield from _in_archive(f"{agent_database.path}/{session}", entries)
         except OSError as why:
             text = why.strerror or type(why).__name__

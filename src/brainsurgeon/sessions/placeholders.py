@@ -15,6 +15,7 @@ import zstandard
 
 from brainsurgeon import agents
 from brainsurgeon.agents.openclaw.database import Database, open_database
+from brainsurgeon.agents.openclaw.format import OpenClawRows
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
@@ -49,10 +50,10 @@ def may_be_session(name: str) -> bool:
 
 def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
     with open_session(file) as session:
-        yield from with_own_placeholders(session.lines, session.format)
+        yield from _with_own_placeholders(session.lines, session.format)
 
 
-def with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterator[str]:
+def _with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterator[str]:
     ours = (line for line in lines if line.raw and entries.PLACEHOLDER_PREFIX in line.raw)
     for _, entry in entries_of(form, ours):
         own = None if entry.ident is None else entries.placeholder_id(entry.ident)
@@ -84,11 +85,12 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
     return {os.fsdecode(placeholder) for placeholder in placeholders}
 
 
-def archived(database: Database) -> Iterator[tuple[str, list[entries.Line]]]:
-    """Yield ids and lines of archived sessions. Numbers and offsets of the lines are 0."""
+def archived(database: Database) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield ids of archived sessions, each with ids of entries that contain their placeholders."""
     with _as_os_errors(), open_database(database.path) as opened:
         for session, data in _archives(opened):
-            yield session, [entries.Line(0, 0, raw) for raw in data.split(b"\n")]
+            lines = (entries.Line(0, 0, raw) for raw in data.split(b"\n"))
+            yield session, _with_own_placeholders(lines, OpenClawRows())
 
 
 @contextmanager
