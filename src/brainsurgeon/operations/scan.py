@@ -224,7 +224,7 @@ class _Scan:
             self._progress(file)
             if not self._batch.leaves_room(file):
                 self._carry_out()
-            self._record(file, now, partial(self._change, file, now))
+            self._record(file, now, partial(self._plan, file, now))
         except DatabaseError as error:
             self._defer_if_locked(file, error)
 
@@ -277,7 +277,8 @@ class _Scan:
             scanned = replace(scanned, due_at=0.0)  # try again even if the file is unchanged
         return replace(scanned, again=AGAIN if result == "deferred" else None)
 
-    def _change(self, file: SessionFile, now: float) -> Scanned:
+    def _plan(self, file: SessionFile, now: float) -> Scanned:
+        """Plan one session, from what earlier runs have read of it if that still holds."""
         reason, requested = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if reason and not requested:
             raise RefusedError(reason)
@@ -285,16 +286,16 @@ class _Scan:
         if kept is not None and file.path in kept:
             try:
                 if not requested:
-                    return self._look(file, now, kept, known=True)
+                    return self._examine(file, now, kept, known=True)
             except LineChangedError:
                 pass  # a line changed in place since an earlier run read it
             kept.forget(file.path)
-        return self._look(file, now, kept)
+        return self._examine(file, now, kept)
 
-    def _look(
+    def _examine(
         self, file: SessionFile, now: float, kept: Transcripts | None, *, known: bool = False
     ) -> Scanned:  # fmt: skip
-        """Scan one session. Raises LineChangedError if it is not what was read before."""
+        """Read new lines and plan. Raises LineChangedError if it is not what was read before."""
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
