@@ -8,7 +8,9 @@ from contextlib import closing
 import pytest
 import zstandard
 
+from brainsurgeon.agents import rows
 from brainsurgeon.agents.openclaw import database as openclaw_database
+from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.errors import BusyError, NotFoundError
 from brainsurgeon.files import processes as clocks
 from brainsurgeon.files import sqlite
@@ -26,8 +28,7 @@ from brainsurgeon.operations.show import cat, search, show
 from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import row_listing, row_writing
-from brainsurgeon.sessions.row_listing import open_rows
+from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.transcripts import Transcripts
 from building import claw_agent
 from building.claw import (
@@ -108,7 +109,7 @@ class TestScanning:
         for path in (world.claw.session(GATEWAY).path, world.claw.session(FORK).path):
             assert path in world.kept
             own = world.store.rows.own_times()[path]
-            with open_rows(world.claw.session(path.rpartition("/")[2], own)) as opened:
+            with open_session(world.claw.session(path.rpartition("/")[2], own)) as opened:
                 fresh = Transcript.read(opened.format, opened.lines)
                 kept = world.kept.transcript(opened)
             assert kept.entries == fresh.entries
@@ -132,13 +133,13 @@ class TestScanning:
 
     def test_restores_are_durable_and_extractions_are_not(self, world, monkeypatch):
         """A lost extraction only returns the old row; a restored value must not vanish."""
-        durable_flags, change = [], row_writing.change
+        durable_flags, change = [], writing.change
 
         def record_flag(*arguments, durable, **keywords):
             durable_flags.append(durable)
             return change(*arguments, durable=durable, **keywords)
 
-        monkeypatch.setattr(row_writing, "change", record_flag)
+        monkeypatch.setattr(writing, "change", record_flag)
         world.scan()
         cuts = len(durable_flags)
         world.restore_all()
@@ -619,7 +620,7 @@ class TestRequests:
         ident, fork = world.placeholders()[0], _fork(world)
         texts = world.claw.texts(fork)
         longest = max(len(text) for text in texts if b"[[extracted-" in text)
-        monkeypatch.setattr(row_listing, "LONGEST_LINE", longest)
+        monkeypatch.setattr(rows, "LONGEST_LINE", longest)
         assert longest < max(map(len, texts))
 
         world.later(60)
@@ -664,7 +665,7 @@ class TestRequests:
 
     def test_many_rows_are_changed_in_several_steps(self, world, monkeypatch):
         """With two rows a step all rows are extracted, and all restored."""
-        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
+        monkeypatch.setattr(rows, "MOST_ROWS", 2)
         before = world.claw.columns(GATEWAY)
         world.scan()
         assert len(world.placeholders()) > 6
@@ -676,7 +677,7 @@ class TestRequests:
     @pytest.mark.parametrize("pending", [False, True], ids=["at once", "by a scan"])
     def test_one_damaged_value_loses_no_other(self, world, monkeypatch, pending):
         """Every other value of the database is restored, in all steps; the lost one is named."""
-        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
+        monkeypatch.setattr(rows, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         world.scan()
         values = [
@@ -711,7 +712,7 @@ class TestRequests:
 
     def test_a_turn_between_two_steps_defers_the_rest(self, world, monkeypatch):
         """Finished steps stay recorded, and the next scan extracts the rest."""
-        monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
+        monkeypatch.setattr(rows, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
             "brainsurgeon.rewrite.apply.time.sleep",

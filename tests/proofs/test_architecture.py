@@ -71,11 +71,10 @@ IMPURE_PACKAGES = {
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # The formats of the agents are as pure as what they share.
 AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
-# They read OpenClaw's databases; only `sessions.row_writing` changes rows.
+# They read databases of agents; only `agents.openclaw.writing` changes rows.
 SQLITE_MODULES = {
-    "agents.openclaw.database", "agents.openclaw.gate",
-    "agents.openclaw.home", "files.sqlite",
-    "sessions.placeholders", "sessions.row_listing", "sessions.row_writing",
+    *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows", "writing")),
+    "agents.rows", "files.sqlite",
 }  # fmt: skip
 
 # The modules that may change files in a session's directory, and their permitted callers.
@@ -83,7 +82,7 @@ SESSION_WRITERS = {
     "files.attributes": {"files.exchange", "files.reading"},
     "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
     "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
-    "sessions.row_writing": {"rewrite.apply", "rewrite.recover"},
+    "agents.openclaw.writing": {"agents.openclaw.rows"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
 # by `init`, or a backup, a page or figures.
@@ -109,11 +108,7 @@ WRITE_FLAGS = {
 NAMES_OF_MODELS = {
     "model.catalog", "model.rules", "formats.base", "planning.signatures", "config.settings",
 }  # fmt: skip
-NAME_AGENTS = {
-    "operations.status",
-    "render.runs", "render.sessions", "rewrite.apply", "sessions.placeholders",
-    "sessions.row_listing", "sessions.row_writing",
-}  # fmt: skip
+NAME_AGENTS = {"render.runs", "render.sessions"}
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
 
@@ -339,7 +334,12 @@ def test_file_changes_of_session_writers_are_detected():
 def test_a_format_has_at_most_eight_methods_and_is_read_in_few_places():
     """A new format needs no others, and the rest of the program asks transcripts."""
     known = {name for name in vars(Format) if callable(getattr(Format, name)) and name[0] != "_"}
-    forms = [form for agent in AGENTS for form in (agent.form, agent.rows) if form]
+    forms = [
+        form
+        for agent in AGENTS
+        for form in (agent.form, agent.databases and agent.databases.form)
+        if form
+    ]
     others = {
         f"{form.name}: {name}" for form in forms for name in dir(form)
         if callable(getattr(form, name)) and name[0] != "_" and name not in known

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from brainsurgeon.agents import rows
+from brainsurgeon.agents.openclaw import writing
+from brainsurgeon.agents.rows import UNTRIED
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.files import leases
-from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.row_listing import UNTRIED
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
@@ -26,7 +27,7 @@ def fill_store_disk(store):
 
 def between_steps(monkeypatch, act):
     """Make steps of two rows each, and call a function once after the first step."""
-    monkeypatch.setattr(row_writing, "MOST_ROWS", 2)
+    monkeypatch.setattr(rows, "MOST_ROWS", 2)
     actions = [act]
     sleep = "brainsurgeon.rewrite.apply.time.sleep"
     monkeypatch.setattr(sleep, lambda _: actions and actions.pop()())
@@ -38,15 +39,15 @@ def count_differing(before, now):
 
 def note_writers(monkeypatch):
     """Note each connection with which an agent's database is changed."""
-    opened, writing = [], row_writing.writing
+    opened, original = [], writing.writing
 
     @contextmanager
     def noting(path):
-        with writing(path) as database:
+        with original(path) as database:
             opened.append(database)
             yield database
 
-    monkeypatch.setattr(row_writing, "writing", noting)
+    monkeypatch.setattr(writing, "writing", noting)
     return opened
 
 

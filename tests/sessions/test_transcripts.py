@@ -13,7 +13,6 @@ from brainsurgeon.files.reading import LineChangedError
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.sessions import Root, SessionFile
 from brainsurgeon.sessions.discovery import discover, open_session, open_to_show
-from brainsurgeon.sessions.row_listing import open_rows
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.claw import LOCAL, Claw
 from building.world import SAMPLES
@@ -254,7 +253,7 @@ def test_the_memory_of_kept_transcripts_is_limited(world):
 
 
 def look_at_rows(claw, transcripts):
-    with open_rows(claw.session(LOCAL)) as opened:
+    with open_session(claw.session(LOCAL)) as opened:
         kept = transcripts.read(opened)
         fresh = Transcript.read(opened.format, opened.lines)
     assert said(kept.transcript) == said(fresh)

@@ -18,11 +18,13 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from brainsurgeon.agents import rows
+from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
+from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.sessions.row_listing import list_rows_at
 from building.edits import ByteEdit, no_record
 
 LONG = 1000
@@ -48,23 +50,21 @@ def main():
 
 def extract_once(path, session, directory, counts):
     (listed,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
-    with open_rows(listed) as opened:
+    with open_session(listed) as opened:
         compressing = opened.schema.compressing
         newest = itertools.islice(reversed([*opened.lines]), NEWEST)
         candidates = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
         large = list(itertools.islice((row for row in candidates if row[-1]), AT_ONCE))
         texts = {offset: raw for offset, raw, _ in large}
-        chunks = row_writing.chunks(
-            row_writing.by_row(opened.lines.index, [row[-1] for row in large])
-        )
+        chunks = rows.chunks(rows.by_row(opened.lines.index, [row[-1] for row in large]))
         prepared = [
             [edit for row in chunk if (edit := row_edit(opened, row, texts[row.span.offset]))]
             for chunk in chunks
         ]
     locked = []
     for edits in filter(None, prepared):
-        with row_writing.writing(path) as database:
-            row_writing.change(
+        with writing.writing(path) as database:
+            writing.change(
                 path, database, session, edits, lambda _: locked.append(time.monotonic()),
                 compressing=compressing, durable=False,
             )  # fmt: skip
@@ -73,16 +73,15 @@ def extract_once(path, session, directory, counts):
         counts["transactions"] += 1
         with open(f"{directory}.done", "ab") as file:
             file.write(b".")
-        time.sleep(row_writing.PAUSE)
+        time.sleep(rows.PAUSE)
 
 
 def row_edit(opened, row, text):
     """Return the change of a row, or None if its text has changed."""
     before = opened.lines.row(row.span)
-    if before.event() != text:
+    if before.line() != text:
         return None
-    compressing = opened.schema.compressing
-    return row_writing.rewritten(before, row, no_record, no_record, compressing=compressing)
+    return opened.edit_of(row, before, no_record, no_record)
 
 
 def extraction_edit(line, directory):

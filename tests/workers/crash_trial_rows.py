@@ -27,11 +27,11 @@ from crash_trial import (
 )
 
 from brainsurgeon import config
+from brainsurgeon.agents import rows
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite import recover
-from brainsurgeon.sessions import row_writing
 from brainsurgeon.store import open_store
 from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
 from building.imports import import_everything
@@ -135,8 +135,8 @@ class RowShim(Shim):
 
 def prepare():
     hurry()
-    row_writing.PAUSE = 0.0
-    row_writing.MOST_ROWS = ROWS_A_STEP
+    rows.PAUSE = 0.0
+    rows.MOST_ROWS = ROWS_A_STEP
 
 
 def run(world, scenario, fault, at):

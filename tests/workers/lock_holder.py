@@ -7,20 +7,21 @@ import sys
 import time
 from pathlib import Path
 
+from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.openclaw.database import plain
+from brainsurgeon.agents.rows import RowEdit
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
-from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
-from brainsurgeon.sessions.row_writing import RowEdit
+from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.sessions.row_listing import list_rows_at
 
 
 def main():
     path, session = sys.argv[1:]
-    with open_rows(row_session(path, session)) as opened:
+    with open_session(row_session(path, session)) as opened:
         place = opened.lines.index[6]
         before = opened.lines.row(place)
-    placeholder = before.event().replace(b"exec", b'[[extracted-x]]"')
+    placeholder = before.line().replace(b"exec", b'[[extracted-x]]"')
     edit = RowEdit(place.seq, before, plain(placeholder, compressing=True))
 
     def gate(_):
@@ -28,10 +29,8 @@ def main():
         time.sleep(0.3)
 
     try:
-        with row_writing.writing(path) as database:
-            row_writing.change(
-                path, database, session, [edit], gate, compressing=True, durable=False
-            )
+        with writing.writing(path) as database:
+            writing.change(path, database, session, [edit], gate, compressing=True, durable=False)
     except RefusedError as error:
         print(error)
 

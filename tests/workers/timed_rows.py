@@ -8,9 +8,9 @@ import sys
 import time
 
 from brainsurgeon.__main__ import main
-from brainsurgeon.sessions import row_writing
+from brainsurgeon.agents.openclaw import writing
 
-change = row_writing.change
+change = writing.change
 
 
 def timed_change(path, database, session, edits, gate, **keywords):
@@ -32,5 +32,5 @@ def timed_change(path, database, session, edits, gate, **keywords):
 if __name__ == "__main__":
     place = sys.argv[1]
     sys.argv = ["brainsurgeon", *sys.argv[2:]]
-    row_writing.change = timed_change
+    writing.change = timed_change
     main()

@@ -12,6 +12,7 @@ from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.pi import PI
+from brainsurgeon.agents.rows import Databases
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import SessionFile
@@ -28,7 +29,6 @@ _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 FORMATS: dict[str, Format] = {
     agent.format: agent.form for agent in sorted(AGENTS, key=lambda agent: not agent.form.only_read)
 }
-ROW_FORMATS = {agent.format: agent.rows for agent in AGENTS if agent.rows}  # in databases
 INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
 PLUGINS = [command for command, install in INSTALLS.items() if install.plugin]
 _SIDE_FILE, _ARCHIVE = (
@@ -38,7 +38,7 @@ _SIDE_FILE, _ARCHIVE = (
     )
 )  # fmt: skip
 SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
-DATABASES = frozenset(home.database_name for home in _HOMES if home.database_name)
+DATABASES = {one.filename: one for agent in AGENTS if (one := agent.databases)}
 
 
 def default_root() -> str:
@@ -118,9 +118,17 @@ def keys_of(file: SessionFile) -> list[str]:
     return [key for home in _HOMES for key in home.keys(file.directory, file.name)]
 
 
+def keeps_rows(agent_directory: str) -> bool:
+    """Check whether an agent keeps its sessions in a database now."""
+    return any(home.superseded(agent_directory) for home in _HOMES)
+
+
 def superseded(file: SessionFile) -> bool:
-    """Check whether the agent of a session file keeps its sessions in a database now."""
-    return not file.in_database and any(home.superseded(file.agent_directory) for home in _HOMES)
+    return not file.in_database and keeps_rows(file.agent_directory)
+
+
+def databases_of(path: str) -> Databases:
+    return DATABASES[os.path.basename(path)]
 
 
 def directories_of(working_directory: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from brainsurgeon.agents.rows import Databases
 from brainsurgeon.files import configurations
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import Line
@@ -46,7 +47,6 @@ class Home:
     side_files = ""  # a regular expression that finds names `*.jsonl` of files that are no sessions
     archives = ""  # one that finds names of archived sessions
     skipped: frozenset[str] = frozenset()  # names of directories without sessions
-    database_name: str | None = None  # name of its databases with sessions
     note = ""  # about its sessions, for the user
     call_delay = 0.0  # seconds within which it writes a tool call to the session
     forks = False  # a new session may begin with the entries of another
@@ -188,7 +188,7 @@ class Agent(Struct, frozen=True):
     home: Home = Home()
     presence: Presence = Presence()
     install: Install | None = None
-    rows: Format | None = None  # of its sessions in databases
+    databases: Databases | None = None
     # Measures the load of a session that is only read.
     measure: Callable[[Iterable[Line]], "Measure"] | None = None
 

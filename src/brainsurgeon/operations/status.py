@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from brainsurgeon.agents import DATABASES, FORMATS, only_read
-from brainsurgeon.agents.openclaw import database as openclaw
+from brainsurgeon.agents import DATABASES, FORMATS, databases_of, only_read
+from brainsurgeon.agents.rows import Database
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
@@ -32,7 +32,7 @@ from brainsurgeon.operations.troubles import (
 )
 from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.schedule import cron_trigger, scan_trigger
-from brainsurgeon.sessions.row_listing import layout_of
+from brainsurgeon.sessions.row_listing import items_below, layout_of
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder
 from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
@@ -42,31 +42,27 @@ _NEWEST = 3  # runs and failures in a status
 
 
 def describe_databases(settings: Settings) -> list[DatabaseStatus]:
-    items = (item for root in settings.root_directories() for item in openclaw.databases(root.path))
+    items = items_below(settings.root_directories())
     return [status for item in items if (status := _describe(item, settings))]
 
 
-def _describe(item: openclaw.Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
+def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
     if isinstance(item, Unreadable):
         agent = os.path.basename(os.path.dirname(os.path.dirname(item.path)))
         return DatabaseStatus(agent, item.path, None, None, item.why)
     try:
-        schema = layout_of(item)
+        kept, schema = databases_of(item.path), layout_of(item)
         if schema.empty:
             return None
         reasons = [
             'databases = "off"' if settings.databases == "off" else None,
-            schema.read_only_reason, openclaw.misplaced(item.path), openclaw.unwritable(item.path),
+            schema.read_only_reason, kept.obstacle(item.path),
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
         return DatabaseStatus(item.agent, item.path, None, None, why)
     if settings.databases == "auto":
-        chosen = openclaw.selected(item.path)
-        reasons += [
-            chosen.unreadable,
-            chosen.engine and f"the context engine {chosen.engine} is selected",
-        ]
+        reasons += (kept.engine(item.path) or ())[:1]
     reason = next((why for why in reasons if why), None)
     return DatabaseStatus(
         item.agent, item.path, schema.program, schema.version, reason, schema.differences

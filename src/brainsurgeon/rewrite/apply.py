@@ -21,10 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import errors
-from brainsurgeon.agents import superseded
-from brainsurgeon.agents.openclaw import database as openclaw_database
-from brainsurgeon.agents.openclaw.database import Payload, digest
-from brainsurgeon.agents.openclaw.gate import Gate, fence
+from brainsurgeon.agents import rows, superseded
+from brainsurgeon.agents.rows import OpenRows, RowPlan, by_row, chunks
 from brainsurgeon.config import Settings
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
@@ -46,10 +44,7 @@ from brainsurgeon.rewrite.inspect import (
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.rewrite.signals import count_savings
-from brainsurgeon.sessions import row_writing
 from brainsurgeon.sessions.discovery import current_state, failed
-from brainsurgeon.sessions.row_listing import OpenRows, fingerprint
-from brainsurgeon.sessions.row_writing import RowPlan, by_row, chunks, rewritten
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import PATIENCE
 
@@ -444,15 +439,13 @@ class _RowsAttempt:
     ) -> None:
         self._store, self._change, self._session = store, change, session
         self._clock, self._lines = clock, session.lines
-        self._compressing = session.schema.compressing
-        self._window, self._own = session.window, session.file.own_ms
         self._stored = 0
 
     def run(self) -> Rewrite:
         session = self._session
         with self._store.lock(self._change.session_id, check_stop=session.check_stop):
             session.release()
-            with row_writing.writing(session.file.directory) as self._lines.database:
+            with session.writing():
                 return self._carry_out()
 
     def _carry_out(self) -> Rewrite:
@@ -463,7 +456,7 @@ class _RowsAttempt:
         for step in steps:
             part = _part(plan, step, last=step is steps[-1])
             if done:
-                time.sleep(row_writing.PAUSE)
+                time.sleep(rows.PAUSE)
             try:
                 done += self._carry_out_step(step, replace(self._change, plan=part))
             except (
@@ -481,46 +474,45 @@ class _RowsAttempt:
                 raise kind(f"{counted(changed, 'row')} changed, then: {text}") from why
             changed += len(step)
         size = self._session.fingerprint.size - gain(done)
-        mark = fingerprint(path, self._window, size, self._own)
         return Rewrite(
-            self._session.file.name, mark, self._stored, tuple(done), why_partial,
-            own_ms=self._own,
+            self._session.file.name, self._session.fingerprint_of(size), self._stored, tuple(done),
+            why_partial, own_ms=self._session.own_ms,
         )  # fmt: skip
 
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> Sequence[Edit]:
         """Return the edits as they were made. After RefusedError, the rows are unchanged."""
-        store, ident, part = self._store, change.session_id, change.plan
+        store, ident, part, session = self._store, change.session_id, change.plan, self._session
         before = {row.span.seq: self._lines.row(row.span) for row in step}
-        texts = {seq: columns.event() for seq, columns in before.items()}
+        texts = {seq: state.line() for seq, state in before.items()}
         extracted = ExtractedValues(store, change, partial(self._read, texts))
         with store.transaction():
             extracted.put()
             edits = [
-                rewritten(
-                    before[row.span.seq],
+                session.edit_of(
                     replace(row, edits=tuple(extracted.with_names(row.edits))),
-                    store.extractions.value, self._original, compressing=self._compressing,
+                    before[row.span.seq], store.extractions.value,
+                    lambda text: store.rows.columns(rows.digest(text)),
                 ) for row in step
             ]  # fmt: skip
-            rows = [(edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits]
-            noted = replace(extracted.confirmation, rows=rows)
+            digests = [
+                (edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits
+            ]
+            noted = replace(extracted.confirmation, rows=digests)
             store.journal.update(extracted.journal_id, confirmation=noted)
             for row in step:
-                columns = before[row.span.seq]
-                if not columns.is_plain(compressing=self._compressing):
-                    kept = columns.packed, columns.size, columns.navigation
-                    store.rows.keep(ident, row.edits[0].entry_id, columns.digest, kept)
+                state = before[row.span.seq]
+                if kept := session.kept(state):
+                    store.rows.keep(ident, row.edits[0].entry_id, state.digest, kept)
         try:
             # A restored value may be deleted from the store, so the commit must be durable. After a
             # lost extraction, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
-            at, generation = row_writing.change(
-                self._session.file.directory, self._lines.database, self._session.file.name, edits,
-                self._gate(), durable=durable, clock=self._clock, compressing=self._compressing,
-            )  # fmt: skip
+            quiet = change.examined.settings.quiet
+            session.change(edits, quiet, self._clock, durable=durable)
             with store.transaction():
                 _confirm(store, change, extracted)
-                store.rows.wrote(ident, at)
+                if session.own_ms is not None:
+                    store.rows.wrote(ident, session.own_ms)
                 store.journal.close(extracted.journal_id)
         except RefusedError:
             with store.transaction():
@@ -530,33 +522,12 @@ class _RowsAttempt:
             with suppress(Exception):
                 recover.resolve(store, store.journal.rewrite(extracted.journal_id))
             raise
-        # Any other state that the next step finds is the agent's work.
-        self._window = replace(
-            self._window, times=replace(self._window.times, transcript=at),
-            events=replace(self._window.events, generation=generation),
-        )  # fmt: skip
-        self._own = at
         self._stored += extracted.stored
         return [*extracted.with_names(part.edits)]
 
     def _read(self, texts: dict[int, bytes], start: int, end: int) -> bytes:
         span = self._lines.index[self._lines.index.at(start)]
         return texts[span.seq][start - span.offset : end - span.offset]
-
-    def _original(self, text: bytes) -> Payload | None:
-        columns = self._store.rows.columns(digest(text))
-        return columns and Payload(text if columns[0] is None else None, *columns)
-
-    def _gate(self) -> Callable[..., str | None]:
-        """Look up the agent's processes. Return the check to make once the database is locked."""
-        seen, path = self._session.presence, self._session.file.directory
-        presence = openclaw_database.presence(path, open_here=True)
-        maintained = max(seen.maintained, presence.maintained)  # 0 if it could not be read
-        # None means that there may be a process that we cannot see.
-        opened_at = None if seen.opened_at is None else presence.opened_at
-        presence = replace(presence, opened_at=opened_at, maintained=maintained)
-        gate = Gate(self._change.examined.settings.quiet, presence, self._own)
-        return fence(gate, self._window, self._session.schema, self._clock)
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from brainsurgeon import agents, interruption
 from brainsurgeon.agents.agent import UNREADABLE_LOCK_FILE, Agent
+from brainsurgeon.agents.rows import OpenRows
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files.reading import ObstacleError, OpenSession, RefusedError
@@ -41,7 +42,6 @@ from brainsurgeon.planning.rules import changed_recently, silence
 from brainsurgeon.planning.snapshot import VERSION, Habits, Snapshot
 from brainsurgeon.sessions import discovery
 from brainsurgeon.sessions.discovery import AnyOpen
-from brainsurgeon.sessions.row_listing import OpenRows
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
 from brainsurgeon.store.journal import LEAST_WAIT
@@ -112,8 +112,11 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
     """Raise RefusedError if an obstacle prevents any change. Does not examine processes."""
     if agents.superseded(session.file) and not discovery.is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
-    if isinstance(session, OpenRows) and settings.databases == "auto" and (why := session.engine):
-        raise RefusedError(why)
+    if (
+        isinstance(session, OpenRows) and settings.databases == "auto"
+        and (engine := session.databases.engine(session.file.directory))
+    ):  # fmt: skip
+        raise RefusedError('{}; databases = "engines" {}'.format(*engine))
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
 

@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents import FORMATS, databases_of
+from brainsurgeon.agents.rows import UnreadableRowError
 from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
 from brainsurgeon.files.reading import open_below, plain_file, recognise_at
@@ -25,7 +26,6 @@ from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import End, Fingerprint
-from brainsurgeon.sessions.row_writing import Digests, digests
 from brainsurgeon.store import Store
 
 _WAIT = 2.0  # seconds to wait, in the first recovery, for a process that has the old file open
@@ -100,6 +100,9 @@ def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> 
         os.close(directory)
 
 
+Digests = dict[int, str]  # digests (hexadecimal) of rows that exist, by sequence number
+
+
 def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
     path = rewrite.directory
     if not os.path.lexists(path):
@@ -108,8 +111,14 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
         settle(store, rewrite, {})
         return "its database is gone; the extracted values stay in the store"
     seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
+    current: Digests = {}
     try:
-        current = digests(path, rewrite.name, seqs)
+        for seq, row in databases_of(path).rows(path, rewrite.name, seqs):
+            current[seq] = ""  # of a damaged row
+            with suppress(UnreadableRowError):
+                current[seq] = row.digest.hex()
+    except BusyError:
+        return "its database cannot be read now (its agent is using it); left for the next run"
     except OSError as error:
         return f"its database cannot be read now ({error.strerror}); left for the next run"
     return "finished" if settle(store, rewrite, current) else "undone"

@@ -20,12 +20,13 @@ from msgspec.structs import replace
 
 from brainsurgeon import agents, interruption
 from brainsurgeon.agents.agent import Owner
+from brainsurgeon.agents.rows import OpenRows
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import reading
 from brainsurgeon.files.leases import unproven
 from brainsurgeon.formats.recognition import UNKNOWN
 from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
-from brainsurgeon.sessions.row_listing import OpenRows, list_rows, open_rows
+from brainsurgeon.sessions.row_listing import list_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
@@ -276,7 +277,7 @@ def open_session(
 ) -> AbstractContextManager[AnyOpen]:
     """Open a session file or a session in a database. Raises RefusedError, BusyError or OSError."""
     if file.in_database:
-        return open_rows(file, check_stop)
+        return agents.databases_of(file.directory).session(file, check_stop)
     return reading.open_session(file, agents.FORMATS, check_stop)
 
 

@@ -4,7 +4,6 @@ import bz2
 import errno
 import lzma
 import os
-import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,10 +13,8 @@ from typing import Any
 import zstandard
 
 from brainsurgeon import agents
-from brainsurgeon.agents.openclaw.database import Database, open_database
-from brainsurgeon.agents.openclaw.format import OpenClawRows
+from brainsurgeon.agents.rows import Database
 from brainsurgeon.errors import BusyError
-from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
@@ -78,8 +75,8 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
 
 def archived_placeholders(database: Database, check_stop: Callable[[], None]) -> set[str]:
     placeholders = set[bytes]()
-    with _as_os_errors(), open_database(database.path) as opened:
-        for _, data in _archives(opened):
+    with _as_os_errors():
+        for _, data in _archives(database):
             check_stop()
             placeholders.update(entries.PLACEHOLDER.findall(data))
     return {os.fsdecode(placeholder) for placeholder in placeholders}
@@ -87,10 +84,18 @@ def archived_placeholders(database: Database, check_stop: Callable[[], None]) ->
 
 def archived(database: Database) -> Iterator[tuple[str, Iterator[str]]]:
     """Yield ids of archived sessions, each with ids of entries that contain their placeholders."""
-    with _as_os_errors(), open_database(database.path) as opened:
-        for session, data in _archives(opened):
+    form = agents.databases_of(database.path).form
+    with _as_os_errors():
+        for session, data in _archives(database):
             lines = (entries.Line(0, 0, raw) for raw in data.split(b"\n"))
-            yield session, _with_own_placeholders(lines, OpenClawRows())
+            yield session, _with_own_placeholders(lines, form)
+
+
+def _archives(database: Database) -> Iterator[tuple[str, bytes]]:
+    kept = agents.databases_of(database.path)
+    with kept.opened(database.path) as opened:
+        for session, data in kept.archives(opened):
+            yield session, b"".join(unpacked([data])) if data.startswith(_ZSTD) else data
 
 
 @contextmanager
@@ -101,26 +106,6 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(errno.EIO, "an archive cannot be unpacked") from error
     except (RefusedError, BusyError) as error:
         raise OSError(errno.EIO, str(error)) from error
-
-
-def _archives(opened: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
-    for table, in_database in (
-        ("session_transcript_archives", "1"),
-        ("session_transcript_cold_archives", "storage = 'sqlite'"),
-    ):
-        if not sqlite.has_table(opened, table):
-            continue
-        if opened.execute(f"SELECT 1 FROM {table} WHERE NOT ({in_database}) LIMIT 1").fetchone():  # noqa: S608
-            raise RefusedError("events were archived outside of the database")
-        count = opened.execute(f"SELECT max(rowid) FROM {table}").fetchone()[0] or 0  # noqa: S608
-        for number in range(1, count + 1):  # one at a time: an archive is a whole session
-            row = opened.execute(
-                f"SELECT session_id, archive_blob FROM {table} WHERE rowid = ?",  # noqa: S608
-                (number,),
-            ).fetchone()
-            if row:
-                session, data = row
-                yield session, b"".join(unpacked([data])) if data.startswith(_ZSTD) else data
 
 
 def is_plain(name: str) -> bool:

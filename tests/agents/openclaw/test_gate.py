@@ -11,7 +11,8 @@ from brainsurgeon.agents.openclaw.gate import windows
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import NotIdleError, Root
-from brainsurgeon.sessions.row_listing import list_rows_at, open_rows
+from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.sessions.row_listing import list_rows_at
 from building.claw import (
     COMPACTED,
     DAY_BEFORE,
@@ -35,7 +36,7 @@ def refusal(claw, session=GATEWAY, now=LATER, own=None, quiet=QUIET):
     """Return the error with which the gate refuses a write, or None."""
     path = f"{claw.path}/{session}"
     (file,) = list_rows_at([Root(str(claw.root))], path, {path: own})
-    with open_rows(file) as opened:
+    with open_session(file) as opened:
         if opened.obstacle:
             return RefusedError(opened.obstacle)
         try:

@@ -1,10 +1,11 @@
 """OpenClaw."""
 
 from brainsurgeon.agents.agent import Agent
-from brainsurgeon.agents.openclaw.format import OpenClaw, OpenClawRows
+from brainsurgeon.agents.openclaw.format import OpenClaw
 from brainsurgeon.agents.openclaw.home import OpenClawHome
 from brainsurgeon.agents.openclaw.install import OpenClawInstall
 from brainsurgeon.agents.openclaw.presence import LockFiles
+from brainsurgeon.agents.openclaw.rows import OpenClawDatabases
 
 OPENCLAW = Agent(
     OpenClaw(),
@@ -12,5 +13,5 @@ OPENCLAW = Agent(
     home=OpenClawHome(),
     presence=LockFiles(),
     install=OpenClawInstall(),
-    rows=OpenClawRows(),
+    databases=OpenClawDatabases(),
 )

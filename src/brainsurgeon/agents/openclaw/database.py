@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 import zstandard
 from msgspec import Struct
 
+from brainsurgeon.agents.rows import Database, Layout, Row, UnreadableRowError
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import configurations, sqlite
 from brainsurgeon.files.processes import lives
@@ -63,15 +64,9 @@ _ABSENT_BEFORE_21 = "session_transcript_cold_archives"
 _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
-class Schema(Struct, frozen=True):
-    version: int
+class Schema(Layout, frozen=True, kw_only=True):  # of 2026.7, `openclaw doctor` makes empty ones
     cookie: int  # SQLite changes it with every change of the schema
-    program: str | None  # the version of OpenClaw that wrote it
-    read_only_reason: str | None  # why it may not be written
-    differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
     compressing: bool = False  # events can be compressed, and have more columns
-    # The database has no tables for sessions: `openclaw doctor` of 2026.7 creates such databases.
-    empty: bool = False
 
 
 def examine(connection: sqlite3.Connection) -> Schema:
@@ -87,8 +82,9 @@ def examine(connection: sqlite3.Connection) -> Schema:
     reason = _read_only_reason(connection, version, meta, differences)
     tables = "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
     return Schema(
-        version, int(_pragma(connection, "schema_version")), meta[2] if meta else None, reason,
+        version, meta[2] if meta else None, reason,
         tuple(f"{part}: {made}" for part, made in differences.items()),
+        cookie=int(_pragma(connection, "schema_version")),
         compressing="event_zstd" in _columns(connection, _EVENTS),
         empty=connection.execute(tables).fetchone() is None,
     )  # fmt: skip
@@ -163,11 +159,7 @@ LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compres
 _decompressor = zstandard.ZstdDecompressor()
 
 
-class UnreadableEventError(Exception):
-    """The row of an event is damaged."""
-
-
-class Payload(Struct, frozen=True, dict=True):
+class Payload(Row, frozen=True):
     """The four columns that hold one event; the last three are None if the layout lacks them."""
 
     text: bytes | None
@@ -175,33 +167,21 @@ class Payload(Struct, frozen=True, dict=True):
     size: int | None
     navigation: bytes | None
 
-    def is_plain(self, *, compressing: bool) -> bool:
-        return self.text is not None and self == plain(self.text, compressing=compressing)
-
-    def event(self) -> bytes:
-        """Return the text, uncompressed. Raises UnreadableEventError."""
+    def line(self) -> bytes:
         return self._unpacked if self.text is None else self.text
-
-    @cached_property
-    def digest(self) -> bytes:
-        return digest(self.event())
 
     @cached_property
     def _unpacked(self) -> bytes:
         size = self.size or 0
         if self.packed is None or not 0 < size <= LARGEST_COMPRESSED:
-            raise UnreadableEventError
+            raise UnreadableRowError
         try:
             text = _decompressor.decompress(self.packed, max_output_size=size)
         except zstandard.ZstdError as error:
-            raise UnreadableEventError from error
+            raise UnreadableRowError from error
         if len(text) != size:
-            raise UnreadableEventError
+            raise UnreadableRowError
         return text
-
-
-def digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def plain(text: bytes, *, compressing: bool) -> Payload:
@@ -246,7 +226,7 @@ def payloads(
 def messages_backward(
     connection: sqlite3.Connection, schema: Schema, session: str
 ) -> Iterator[bytes]:
-    """Yield the messages on the active branch, last first. Raises UnreadableEventError."""
+    """Yield the messages on the active branch, last first. Raises UnreadableRowError."""
     for number in count():
         if (event := _message(connection, schema, session, number)) is None:
             return
@@ -264,23 +244,13 @@ def _message(
         " ORDER BY a.message_position DESC LIMIT 1 OFFSET ?",
         (session, later),
     ).fetchone()
-    return Payload(*row).event() if row else None
+    return Payload(*row).line() if row else None
 
 
 NAME = "openclaw-agent.sqlite"
 # States in `worker_session_placements` in which no other machine works on the session.
 _HERE = ("local", "reclaimed", "failed")
 _FOR_EVER = 9_000_000_000_000_000  # milliseconds since 1970, later than any clock
-
-
-class Database(Struct, frozen=True):
-    root: str
-    agent: str
-    path: str
-
-    @property
-    def agent_directory(self) -> str:
-        return os.path.join(self.root, self.agent)
 
 
 def _state_directory(path: str) -> str:
@@ -295,8 +265,9 @@ def databases(root: str) -> Iterator[Database | Unreadable]:
     except OSError:
         return  # `sessions.discovery` reports the root
     for agent in agents:
-        directory = os.path.join(top, agent, "agent")
-        database = Database(top, agent, os.path.join(directory, NAME))
+        above = os.path.join(top, agent)
+        directory = os.path.join(above, "agent")
+        database = Database(top, agent, above, os.path.join(directory, NAME))
         try:
             outer, inner, file = (
                 os.lstat(path).st_mode

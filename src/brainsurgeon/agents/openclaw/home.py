@@ -20,7 +20,6 @@ class OpenClawHome(Home):
     # openclaw 2026.7.35 `dist/paths-*.js`
     side_files = rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{archives}"
     skipped = frozenset({"subagent-artifacts"})
-    database_name = database.NAME
     any_format = True
 
     def root(self) -> str:

@@ -1,4 +1,4 @@
-"""Change the rows of a session in an agent's database. No other module does.
+"""Change the rows of a session in OpenClaw's database. No other module does.
 
 A row is changed only if its columns still have the values that were read, and only if the session
 is idle under the lock. One transaction changes the rows, and the generation and time of the
@@ -6,26 +6,21 @@ transcript, like OpenClaw's `rewriteSqliteTranscriptEventRowsInTransaction` (ope
 No index contains the changed columns, and no trigger fires.
 """
 
-import errno
 import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
-from msgspec import Struct
 from msgspec.structs import astuple
 
-from brainsurgeon.agents.openclaw import database as openclaw_database
-from brainsurgeon.agents.openclaw.database import Payload, open_database, plain
+from brainsurgeon.agents.rows import RowEdit
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.processes import boot_clock
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
-from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
-from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, split
 
 PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
 # Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and
@@ -34,10 +29,6 @@ LONGEST_HOLD = 1.0
 # KiB of SQLite's cache. The longest row fits, and is not read from the disk again under the lock:
 # comparing 16 MB takes 64 ms, with the default cache of 2 MB 166 ms (SQLite 3.40.1).
 CACHE = 40 << 10
-PAUSE = 0.010  # seconds between two transactions, in which the agent may write
-# Limits of one transaction, so that the agent waits for milliseconds only.
-MOST_ROWS = 64
-MOST_BYTES = 4 << 20
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
@@ -46,12 +37,6 @@ _UPDATE = (
     " event_utf8_bytes = ?, navigation_json = CAST(? AS TEXT)" + _WHERE
     + " AND event_zstd IS ? AND event_utf8_bytes IS ? AND navigation_json IS CAST(? AS TEXT)"
 )  # fmt: skip
-
-
-class RowEdit(Struct, frozen=True):
-    seq: int
-    before: Payload
-    after: Payload
 
 
 def change(
@@ -138,75 +123,3 @@ def _explained(path: str) -> Iterator[None]:
         full = error.code.startswith("SQLITE_FULL")
         why = "the disk is full" if full else f"it cannot be written ({error.code})"
         raise FailedError(f"{path}: {why}; this step changed nothing") from error
-
-
-class RowPlan(Struct, frozen=True):
-    span: RowSpan
-    edits: tuple[Edit, ...]
-
-    @property
-    def weight(self) -> int:
-        return 2 * self.span.size - gain(self.edits)
-
-    def text_after(self, text: bytes, value_of: Callable[[int], bytes]) -> bytes:
-        pieces, done = [], 0
-        for edit in self.edits:
-            begin, stop = edit.start - self.span.offset, edit.end - self.span.offset
-            new = bytes_after(edit, value_of)
-            if not done <= begin <= stop <= len(text) or b"\n" in new:
-                raise ValueError("edits out of order, or not within one line")
-            pieces += [text[done:begin], new]
-            done = stop
-        return b"".join((*pieces, text[done:]))
-
-
-def by_row(index: RowIndex, edits: Iterable[Edit]) -> list[RowPlan]:
-    rows: dict[RowSpan, list[Edit]] = {}
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        span = index[index.at(edit.start)]
-        if edit.end > span.offset + span.size:
-            raise ValueError("an edit crosses the end of its line")
-        rows.setdefault(span, []).append(edit)
-    return [RowPlan(span, tuple(of_row)) for span, of_row in rows.items()]
-
-
-def rewritten(
-    before: Payload, row: RowPlan, value_of: Callable[[int], bytes],
-    original: Callable[[bytes], Payload | None], *, compressing: bool,
-) -> RowEdit:  # fmt: skip
-    """Return the edit of a row. `original` returns the columns that the agent stored for a text."""
-    text = row.text_after(before.event(), value_of)
-    own = original(text)
-    after = own if own and own.event() == text else plain(text, compressing=compressing)
-    return RowEdit(row.span.seq, before, after)
-
-
-def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
-    # Each commit must leave a history that the provider accepts. A signature of thinking may cover
-    # everything before it, so it must be removed first and restored last. So extractions go from
-    # the newest row to the oldest, then restorations from the oldest to the newest.
-    def order(row: RowPlan) -> tuple[bool, int]:
-        kinds = {type(edit) for edit in row.edits}
-        restores = Restoration in kinds and Removal not in kinds
-        return restores, row.span.seq if restores else -row.span.seq
-
-    return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
-
-
-Digests = dict[int, str]  # digests (hexadecimal) of the texts of events, by sequence number
-
-
-def digests(path: str, session: str, seqs: Iterable[int]) -> Digests:
-    """Return the digests of the rows that exist, "" for a damaged one. Raises OSError."""
-    current: Digests = {}
-    try:
-        with open_database(path) as database:
-            schema = openclaw_database.examine(database)
-            for seq in seqs:
-                for _, payload in openclaw_database.payloads(database, schema, session, seq, seq):
-                    current[seq] = ""
-                    with suppress(openclaw_database.UnreadableEventError):
-                        current[seq] = payload.digest.hex()
-    except BusyError as error:
-        raise OSError(errno.EBUSY, "its agent is using it") from error
-    return current

@@ -13,20 +13,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 from msgspec.structs import replace
 
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw import gate as openclaw_gate
+from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.openclaw.database import Payload, plain
 from brainsurgeon.agents.openclaw.gate import Gate, fence
+from brainsurgeon.agents.rows import MOST_ROWS, RowEdit, RowIndex, RowPlan, RowSpan, by_row, chunks
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.plans import Removal, Restoration
-from brainsurgeon.sessions import row_writing
-from brainsurgeon.sessions.discovery import current_state
-from brainsurgeon.sessions.row_listing import RowIndex, RowSpan, open_rows
-from brainsurgeon.sessions.row_writing import RowEdit, RowPlan, by_row, chunks, rewritten
+from brainsurgeon.sessions.discovery import current_state, open_session
 from building import claw_agent
 from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection
 from building.edits import ByteEdit, no_record
@@ -57,8 +57,8 @@ def gate_of(session):
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
     """Change rows with the real writer; return its result."""
     path = str(claw.path)
-    with row_writing.writing(path) as database:
-        return row_writing.change(
+    with writing.writing(path) as database:
+        return writing.change(
             path, database, session.window.session, edits, gate or gate_of(session),
             durable=durable, compressing=session.schema.compressing, clock=clock,
         )  # fmt: skip
@@ -66,12 +66,9 @@ def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
 
 def open_and_plan(claw):
     """Open a session and plan edits of its large results; return the closed session and edits."""
-    with open_rows(claw.session(GATEWAY)) as opened:
-        compressing = opened.schema.compressing
+    with open_session(claw.session(GATEWAY)) as opened:
         return opened, [
-            rewritten(
-                opened.lines.row(row.span), row, no_record, no_record, compressing=compressing
-            )
+            opened.edit_of(row, opened.lines.row(row.span), no_record, no_record)
             for row in by_row(opened.lines.index, edits_of(opened))
         ]
 
@@ -102,7 +99,7 @@ class TestLines:
         texts = every_claw.texts(session)
         whole = b"".join(text + b"\n" for text in texts)
 
-        with open_rows(every_claw.session(session)) as opened:
+        with open_session(every_claw.session(session)) as opened:
             lines = list(opened.lines)
 
         assert [line.raw for line in lines] == texts
@@ -115,7 +112,7 @@ class TestLines:
         """A range is read as from a file, across lines and beyond the end."""
         whole = b"".join(text + b"\n" for text in claw.texts(GATEWAY))
         chance = random.Random(7)
-        with open_rows(claw.session(GATEWAY)) as opened:
+        with open_session(claw.session(GATEWAY)) as opened:
             for _ in range(200):
                 start = chance.randrange(len(whole) + 10)
                 end = start + chance.randrange(9000)
@@ -134,9 +131,9 @@ class TestLines:
             return rows
 
         monkeypatch.setattr("brainsurgeon.files.reading.CHUNK", chunk)
-        monkeypatch.setattr("brainsurgeon.sessions.row_listing.CHUNK", chunk)
+        monkeypatch.setattr("brainsurgeon.agents.rows.CHUNK", chunk)
         monkeypatch.setattr(openclaw_database, "payloads", fetching)
-        with open_rows(claw.session(GATEWAY)) as opened:
+        with open_session(claw.session(GATEWAY)) as opened:
             assert b"".join(opened.stream(0, len(whole))) == whole
             assert max(map(fetched.count, fetched)) <= 2
             assert b"".join(opened.stream(100, len(whole) - 100)) == whole[100:-100]
@@ -148,7 +145,7 @@ class TestLines:
         writer.execute("UPDATE session_windows SET model = 'seen' WHERE session_id = ?", (GATEWAY,))
         log = Path(f"{claw.path}-wal").read_bytes()
         texts = claw.texts(GATEWAY)
-        with open_rows(claw.session(GATEWAY)) as opened:
+        with open_session(claw.session(GATEWAY)) as opened:
             assert [line.raw for line in opened.lines] == texts
 
         assert Path(f"{claw.path}-wal").read_bytes() == log
@@ -158,7 +155,7 @@ class TestLines:
         """A database read without locks raises BusyError if its agent opens it meanwhile."""
 
         def read_while_the_agent_opens():
-            with open_rows(claw.session(GATEWAY)) as opened:
+            with open_session(claw.session(GATEWAY)) as opened:
                 list(opened.lines)
                 with closing(plain_connection(claw.path)) as agent:
                     agent.execute("UPDATE session_windows SET model = 'x'")
@@ -184,7 +181,7 @@ class TestLines:
         """An event whose length differs from the index raises RefusedError."""
         agent = plain_connection(claw.path)
         agent.execute("UPDATE session_windows SET model = 'open'")
-        with closing(agent), open_rows(claw.session(GATEWAY)) as opened:
+        with closing(agent), open_session(claw.session(GATEWAY)) as opened:
             agent.execute("UPDATE transcript_events SET event_json = '{}', event_zstd = NULL,"
                           " navigation_json = NULL, event_utf8_bytes = 2"
                           " WHERE session_id = ? AND seq = 20", (GATEWAY,))  # fmt: skip
@@ -195,7 +192,7 @@ class TestLines:
         """A compressed row that does not unpack raises RefusedError."""
         claw.sql("UPDATE transcript_events SET event_zstd = x'28b52ffd00' WHERE seq = 6")
         with (
-            open_rows(claw.session(GATEWAY)) as opened,
+            open_session(claw.session(GATEWAY)) as opened,
             pytest.raises(RefusedError, match="damaged"),
         ):
             list(opened.lines)
@@ -203,7 +200,7 @@ class TestLines:
     def test_a_missing_session_is_refused(self, claw):
         """A session that is not in the database raises RefusedError."""
         missing = replace(claw.session(GATEWAY), name="nobody")
-        with pytest.raises(RefusedError, match="no such session"), open_rows(missing):
+        with pytest.raises(RefusedError, match="no such session"), open_session(missing):
             pass
 
 
@@ -248,18 +245,20 @@ class TestPlanning:
         with pytest.raises(ValueError, match="out of order"):
             row.text_after(b"0123456789", no_record)
 
-    def test_restored_text_gets_its_original_columns_back(self):
+    def test_restored_text_gets_its_original_columns_back(self, claw):
         """A row with its original text gets the original columns, any other text plain ones."""
         row = RowPlan(RowSpan(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
-        original = Payload(b"abcd", None, None, None)
-        other_text = Payload(b"abce", None, None, None)
         extracted = plain(b"a__d", compressing=True)
+        other_text = zstandard.compress(b"abce"), 4, None
 
-        def edit(recorded):
-            return rewritten(extracted, row, no_record, lambda _: recorded, compressing=True)
+        with open_session(claw.session(GATEWAY)) as opened:
+            edits = [
+                opened.edit_of(row, extracted, no_record, lambda _, kept=kept: kept)
+                for kept in ((None, None, None), other_text, None)
+            ]
 
-        assert edit(original) == RowEdit(3, extracted, original)
-        assert edit(other_text).after == edit(None).after == Payload(b"abcd", None, 4, None)
+        assert edits[0] == RowEdit(3, extracted, Payload(b"abcd", None, None, None))
+        assert edits[1].after == edits[2].after == Payload(b"abcd", None, 4, None)
 
     def test_chunks_are_bounded_and_go_from_newest_to_oldest(self):
         """No chunk has more rows or bytes than one transaction takes; a huge row has its own."""
@@ -273,7 +272,7 @@ class TestPlanning:
 
         assert [seq for chunk in seqs for seq in chunk] == list(range(199, -1, -1))
         assert [len(chunk) for chunk in seqs] == [64, 64, 64, 1, 1, 1, 5]
-        assert max(map(len, seqs)) == row_writing.MOST_ROWS
+        assert max(map(len, seqs)) == MOST_ROWS
 
     def test_rows_with_restorations_come_last_from_the_oldest(self):
         """A signature is removed before text in front of it changes, and restored after that."""
@@ -403,7 +402,7 @@ class TestChanging:
 
     def test_lock_held_by_the_agent_is_busy_after_a_wait(self, claw, monkeypatch):
         """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
-        monkeypatch.setattr(row_writing, "PATIENCE", 0.2)
+        monkeypatch.setattr(writing, "PATIENCE", 0.2)
         session, edits = open_and_plan(claw)
         gate = gate_of(session)
         agent = plain_connection(claw.path)
@@ -499,16 +498,16 @@ class TestChanging:
             seq = claw_agent.append(agent, GATEWAY, text, int(WRITTEN * 1000))
         keeper = plain_connection(claw.path)  # as a gateway has the database open throughout
         keeper.execute("SELECT * FROM schema_meta").fetchall()
-        with open_rows(claw.session(GATEWAY)) as opened:
+        with open_session(claw.session(GATEWAY)) as opened:
             place = opened.lines.index[len(opened.lines.index) - 1]
         edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
         calls = []
 
-        with row_writing.writing(str(claw.path)) as opened.lines.database:
+        with writing.writing(str(claw.path)) as opened.database:
             before = opened.lines.row(place)
-            row_writing.change(
+            writing.change(
                 str(claw.path),
-                opened.lines.database,
+                opened.database,
                 GATEWAY,
                 [edit],
                 lambda _: calls.append(read_calls()),
@@ -525,7 +524,7 @@ class TestChanging:
     def test_process_frozen_under_the_lock_gives_up(self, claw):
         """A process that was stopped under the lock rolls back when it continues."""
         worker = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent.parent / "workers" / "lock_holder.py"),
+            [sys.executable, str(Path(__file__).parents[2] / "workers" / "lock_holder.py"),
              str(claw.path), GATEWAY],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -1,0 +1,373 @@
+"""Sessions in databases of agents: rows are read as lines, and a few change in one transaction.
+
+Each row is one line. Its offset is the size of all lines before it, newlines included. Rows are
+fetched a few at a time: a long read transaction would keep the agent from truncating its
+write-ahead log.
+"""
+
+import os
+import sqlite3
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from brainsurgeon.files import leases
+from brainsurgeon.files.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
+from brainsurgeon.files.sqlite import AgentDatabaseError
+from brainsurgeon.formats.base import Format
+from brainsurgeon.model.entries import Line
+from brainsurgeon.model.plans import Edit, Removal, Restoration, bytes_after, gain
+from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
+
+MOST_ROWS_READ = 512  # at a time
+# Limits of one transaction, so that the agent waits for milliseconds only.
+MOST_ROWS = 64
+MOST_BYTES = 4 << 20
+PAUSE = 0.010  # seconds between two transactions, in which the agent may write
+UNTRIED = (
+    "SQLite's locks were not tested on this filesystem ({}),"
+    " and the session's root is not `exclusive`"
+)
+_Item = TypeVar("_Item")
+# Columns in which an agent stored a text, to store the same text again.
+Columns = tuple[bytes | None, int | None, bytes | None]
+
+
+class Database(Struct, frozen=True):
+    root: str
+    agent: str  # its name in titles
+    agent_directory: str
+    path: str
+
+
+class Layout(Struct, frozen=True):
+    version: int
+    program: str | None  # the version of the agent that wrote it
+    read_only_reason: str | None  # why it may not be written
+    differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
+    empty: bool = False  # it has no tables for sessions
+
+
+class RowSession(NamedTuple):
+    name: str
+    key: str  # the agent's name for it
+    fingerprint: Fingerprint
+
+
+class UnreadableRowError(Exception):
+    """A row is damaged."""
+
+
+class Row(Struct, frozen=True, dict=True):
+    """The columns of one row that hold a line."""
+
+    def line(self) -> bytes:
+        """Return the line. Raises UnreadableRowError."""
+        raise NotImplementedError
+
+    @cached_property
+    def digest(self) -> bytes:
+        return digest(self.line())
+
+
+def short_digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=8).digest()
+
+
+def digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=16).digest()
+
+
+class RowSpan(NamedTuple):
+    seq: int
+    offset: int
+    size: int
+
+
+class RowIndex(list[RowSpan]):
+    def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
+        super().__init__()
+        self.size = 0  # bytes of all lines, newlines included
+        for seq, size in sizes:
+            self.append(RowSpan(seq, self.size, size))
+            self.size += size + 1
+
+    def at(self, offset: int) -> int:
+        if not 0 <= offset < self.size:
+            raise ValueError("no line has this offset")
+        return bisect_right(self, offset, key=lambda span: span.offset) - 1
+
+
+class RowEdit(Struct, frozen=True):
+    seq: int
+    before: Row
+    after: Row
+
+
+class RowPlan(Struct, frozen=True):
+    span: RowSpan
+    edits: tuple[Edit, ...]
+
+    @property
+    def weight(self) -> int:
+        return 2 * self.span.size - gain(self.edits)
+
+    def text_after(self, text: bytes, value_of: Callable[[int], bytes]) -> bytes:
+        pieces, done = [], 0
+        for edit in self.edits:
+            begin, stop = edit.start - self.span.offset, edit.end - self.span.offset
+            new = bytes_after(edit, value_of)
+            if not done <= begin <= stop <= len(text) or b"\n" in new:
+                raise ValueError("edits out of order, or not within one line")
+            pieces += [text[done:begin], new]
+            done = stop
+        return b"".join((*pieces, text[done:]))
+
+
+def by_row(index: RowIndex, edits: Iterable[Edit]) -> list[RowPlan]:
+    rows: dict[RowSpan, list[Edit]] = {}
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        span = index[index.at(edit.start)]
+        if edit.end > span.offset + span.size:
+            raise ValueError("an edit crosses the end of its line")
+        rows.setdefault(span, []).append(edit)
+    return [RowPlan(span, tuple(of_row)) for span, of_row in rows.items()]
+
+
+def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
+    # Each commit must leave a history that the provider accepts. A signature of thinking may cover
+    # everything before it, so it must be removed first and restored last. So extractions go from
+    # the newest row to the oldest, then restorations from the oldest to the newest.
+    def order(row: RowPlan) -> tuple[bool, int]:
+        kinds = {type(edit) for edit in row.edits}
+        restores = Restoration in kinds and Removal not in kinds
+        return restores, row.span.seq if restores else -row.span.seq
+
+    return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
+
+
+def split(
+    items: Iterable[_Item], weight_of: Callable[[_Item], int], most: int, heaviest: int
+) -> Iterator[list[_Item]]:
+    """Split into lists of limited length and weight. An item that is too heavy is alone."""
+    part: list[_Item] = []
+    weight = 0
+    for item in items:
+        if part and (len(part) >= most or weight + weight_of(item) > heaviest):
+            yield part
+            part, weight = [], 0
+        part.append(item)
+        weight += weight_of(item)
+    if part:
+        yield part
+
+
+class RowLines:
+    def __init__(
+        self, fetch: Callable[[int, int], Sequence[tuple[int, Row]]], index: RowIndex,
+        check_stop: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._fetch, self.index, self._check_stop = fetch, index, check_stop
+        # Hashes of the texts that `__iter__` read, by sequence number. Python's hash takes a fifth
+        # of the time of a digest. Its key is random, so nobody can provoke collisions.
+        self._seen: dict[int, int] = {}
+
+    def __iter__(self) -> Iterator[Line]:
+        return self.since(1)
+
+    def since(self, first: int) -> Iterator[Line]:
+        runs = split(self.index[first - 1 :], lambda span: span.size, MOST_ROWS_READ, CHUNK)
+        texts = chain.from_iterable(map(self._texts, runs))
+        for number, (span, raw) in enumerate(texts, first):
+            self._seen[span.seq] = hash(raw)
+            yield Line(number, span.offset, raw if len(raw) <= LONGEST_LINE else None)
+
+    def read(self, start: int, end: int) -> bytes:
+        end = min(end, self.index.size)
+        if start >= end:
+            return b""
+        spans = self.index[self.index.at(start) : self.index.at(end - 1) + 1]
+        text = b"".join(raw + b"\n" for _, raw in self._texts(spans))
+        return text[start - spans[0].offset : end - spans[0].offset]
+
+    def row(self, span: RowSpan) -> Row:
+        """Fetch one row. Raises RefusedError if the row changed since its line was read."""
+        self._check_stop()
+        for _, row in self._fetch(span.seq, span.seq):
+            if self._seen.get(span.seq) in (None, hash(_text(row))):
+                return row
+        raise RefusedError("the session changed meanwhile")
+
+    def _texts(self, spans: list[RowSpan]) -> list[tuple[RowSpan, bytes]]:
+        self._check_stop()
+        rows = self._fetch(spans[0].seq, spans[-1].seq)
+        texts = [_text(row) for _, row in rows]
+        sizes = [(seq, len(text)) for (seq, _), text in zip(rows, texts, strict=True)]
+        if sizes != [(span.seq, span.size) for span in spans]:
+            raise RefusedError("the session changed while it was read")
+        return list(zip(spans, texts, strict=True))
+
+
+def _text(row: Row) -> bytes:
+    try:
+        text = row.line()
+    except UnreadableRowError as error:
+        raise RefusedError("one of its events is damaged") from error
+    if b"\n" in text:
+        raise RefusedError("one of its events spans several lines")
+    return text
+
+
+class OpenRows(Opened):
+    """A session in a database."""
+
+    read_only_reason: str | None  # why the database may not be written
+
+    def __init__(
+        self, databases: "Databases", file: SessionFile, key: str,
+        sizes: Iterable[tuple[int, int]], check_stop: Callable[[], None], held: ExitStack,
+    ) -> None:  # fmt: skip
+        self.databases, self.forms = databases, {databases.form.name: databases.form}
+        self.check_stop, self._held, self.own_ms = check_stop, held, file.own_ms
+        self.lines: RowLines = RowLines(self.fetch, RowIndex(sizes), check_stop)
+        self.fingerprint = self.fingerprint_of(self.lines.index.size)
+        self.file = replace(file, fingerprint=self.fingerprint, key=key)
+
+    @abstractmethod
+    def fetch(self, first: int, last: int) -> Sequence[tuple[int, Row]]:
+        """Return rows by sequence number."""
+
+    @abstractmethod
+    def fingerprint_of(self, size: int) -> Fingerprint:
+        """Return a fingerprint that changes with every change of the session by its agent."""
+
+    @property
+    @abstractmethod
+    def generation(self) -> object:
+        """What changes when the agent writes rows anew."""
+
+    @property
+    @abstractmethod
+    def context_tokens(self) -> int | None: ...
+
+    @abstractmethod
+    def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
+        """Raise NotIdleError if the agent is at work on the session."""
+
+    @abstractmethod
+    def kept(self, row: Row) -> Columns | None:
+        """Return what must be kept to store the text of a row as it is again, if anything."""
+
+    @abstractmethod
+    def row_with(self, text: bytes, kept: Columns | None) -> Row:
+        """Return the row to be stored for a text. `kept` is what the agent stored for it."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[None]:
+        """Open the database for writing, once it is released."""
+
+    @abstractmethod
+    def change(
+        self, edits: Sequence[RowEdit], quiet: float, clock: Callable[[], float], *, durable: bool
+    ) -> None:
+        """Change all rows in one transaction, or none. Note the time of the write in `own_ms`.
+
+        Raises RefusedError if the session changed or is not idle, BusyError or FailedError.
+        """
+
+    def read(self, start: int, end: int) -> bytes:
+        return self.lines.read(start, end)
+
+    def lines_from(self, _offset: int, number: int) -> Iterator[Line]:
+        return self.lines.since(number)
+
+    def mark(self, _end: int, lines: int) -> object:
+        rows = self.lines.index[:lines]
+        return self.generation, len(rows), hash(tuple(rows))
+
+    def stream(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end:  # a read fetches whole rows, so each piece has at least one
+            span = self.lines.index[self.lines.index.at(start)]
+            stop = min(end, max(start + CHUNK, span.offset + span.size + 1))
+            yield self.read(start, stop)
+            start = stop
+
+    @property
+    def obstacle(self) -> str | None:
+        path = self.file.directory
+        if self.read_only_reason:
+            return self.read_only_reason
+        unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
+        return self.databases.obstacle(path) or (unproven and UNTRIED.format(unproven))
+
+    def release(self) -> None:
+        """Close the database. Raises BusyError if it was open as immutable, but was written to."""
+        self._held.close()
+
+    def edit_of(
+        self, row: RowPlan, before: Row, value_of: Callable[[int], bytes],
+        kept_of: Callable[[bytes], Columns | None],
+    ) -> RowEdit:  # fmt: skip
+        text = row.text_after(before.line(), value_of)
+        return RowEdit(row.span.seq, before, self.row_with(text, kept_of(text)))
+
+
+class Databases(ABC):
+    """How an agent keeps sessions in databases."""
+
+    filename: str
+    form: Format  # of the lines
+
+    @abstractmethod
+    def below(self, root: str) -> Iterator[Database | Unreadable]:
+        """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
+
+    @abstractmethod
+    def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    @abstractmethod
+    def layout(self, connection: sqlite3.Connection) -> Layout: ...
+
+    @abstractmethod
+    def sessions(
+        self, connection: sqlite3.Connection, layout: Any, path: str, own: Mapping[str, int]
+    ) -> tuple[list[RowSession], dict[str, AgentDatabaseError]]:
+        """Return the sessions, and the errors of those that cannot be read, by name.
+
+        `layout` is what `layout` returned, `own` the times of our last writes (milliseconds) by
+        path of the session.
+        """
+
+    @abstractmethod
+    def session(
+        self, file: SessionFile, check_stop: Callable[[], None]
+    ) -> AbstractContextManager[OpenRows]:
+        """Open a session. Raises RefusedError, BusyError or OSError."""
+
+    @abstractmethod
+    def misplaced(self, path: str) -> str | None:
+        """Return why its agent's sessions may be elsewhere, or others' sessions here, or None."""
+
+    @abstractmethod
+    def obstacle(self, path: str) -> str | None:
+        """Return why a database of a known layout may not be written, or None."""
+
+    @abstractmethod
+    def engine(self, path: str) -> tuple[str, str] | None:
+        """Return why turns may be stored elsewhere, and what `databases = "engines"` does then."""
+
+    @abstractmethod
+    def archives(self, connection: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
+        """Yield ids and texts of archived sessions, perhaps compressed. Raises RefusedError."""
+
+    @abstractmethod
+    def rows(self, path: str, session: str, seqs: Iterable[int]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows that exist. Raises OSError or BusyError."""
