@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from brainsurgeon.agents.codex.format import Codex, Stated
-from brainsurgeon.formats.transcript import Transcript
+from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.entries import Line
 from brainsurgeon.model.turns import Calibration, Sent
 from brainsurgeon.planning.budget import Measure
@@ -22,7 +22,7 @@ class CodexMeasure(Measure):
 def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
     """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
     measured = CodexMeasure()
-    for entry in Transcript.read(Codex(), lines).entries:
+    for _, entry in entries_of(Codex(), lines):
         if entry.compacts:
             measured.begin_anew()
             measured.recorded = None
