@@ -11,6 +11,7 @@ from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import OLD, Line, parse
 from brainsurgeon.model.records import Records
+from brainsurgeon.planning.plan import SessionPlanner
 from brainsurgeon.planning.snapshot import Snapshot
 
 WINDOW = 3
@@ -89,6 +90,10 @@ def snapshot(form, data, records=None, now=0.0, **keys):
     """Return a session of these bytes as the planner sees it."""
     reading = Reading(form, data)
     return Snapshot(reading.transcript, reading.parsed, records or Records(), now, **keys)
+
+
+def plan(session, rules, **how):
+    return SessionPlanner(session).plan(rules, **how)
 
 
 def entries(data):

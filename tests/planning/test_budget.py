@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.model.entries import OLD, Value
 from brainsurgeon.model.rules import Budget, Rule, Rules
 from brainsurgeon.planning.budget import rules_at, rungs
-from brainsurgeon.planning.rules import EntryState, Extract, Keep, extract
+from brainsurgeon.planning.rules import EntryState, Extract, Keep, decision_on
 
 # The length of a giant result, and half of the messages.
 HALF = 80_000, 26
@@ -99,7 +99,7 @@ def test_relief_steps_of_a_database_exclude_the_halves():
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):
     part = Value(("x",), kind, chars, "b", block=state.pop("block", False))
     entry = EntryState("e", position, **state)
-    return extract(part, "v", entry, rules, 1000.0)
+    return decision_on(part, None, entry, rules, 1000.0)
 
 
 def test_giant_result_is_extracted_at_any_position():

@@ -7,30 +7,36 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.formats.marks import marks_in, placeholder_at
 from brainsurgeon.model.entries import KINDS, OLD, Value
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import (
     EntryState,
     Extract,
     Keep,
-    extract,
-    override_of,
+    decision_on,
     read_restored,
+    state_of,
 )
+from building.format_reading import snapshot
+from building.world import dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
 PLACEHOLDER = "[[extracted-a1]]"
+RECORDED = "b3"  # the id in a placeholder of the entry that has another entry's id
 RULES = Rules(
     rules=(Rule("tool_result", (), 500, 3), Rule("thinking", (), 500, 3)), keep_after_restore=600.0
 )
 PART = Value(("message", "content", 0, "text"), "tool_result", 501, tool="exec")
-ENTRY = EntryState("a1", 3, placeholders=frozenset({PLACEHOLDER}))
+ENTRY = EntryState("a1", 3, names=frozenset({RECORDED}))
 
 
-def decide(part=PART, value="x" * 501, rules=RULES, now=NOW, **state):
+def decide(part=PART, name=None, rules=RULES, now=NOW, **state):
     """Decide about a value that is extracted by default."""
-    return extract(part, value, replace(ENTRY, **state), rules, now)
+    return decision_on(part, name, replace(ENTRY, **state), rules, now)
 
 
 def test_old_long_value_of_a_trigger_kind_is_extracted():
@@ -100,7 +106,7 @@ TABLE = (
     ("rules", {"enabled": False}, "disabled"),
     ("entry", {"entry_id": None}, "not extractable: the entry has no usable id"),
     ("part", {"locked": SIGNED}, f"not extractable: {SIGNED}"),
-    ("value", PLACEHOLDER, "already extracted"),
+    ("name", "a1", "already extracted"),
     ("entry", {"extractable": False}, "pinned"),
     ("entry", {"extractable": True}, None),
     ("entry", {"restored_at": NOW - 60}, "restored 60 s ago"),
@@ -112,10 +118,10 @@ TABLE = (
 
 
 def outcome(rows):
-    case = {"part": PART, "value": "x" * 501, "entry": ENTRY, "rules": RULES}
+    case = {"part": PART, "name": None, "entry": ENTRY, "rules": RULES}
     for name, change, _ in rows:
-        case[name] = change if name == "value" else replace(case[name], **change)
-    return extract(case["part"], case["value"], case["entry"], case["rules"], NOW)
+        case[name] = change if name == "name" else replace(case[name], **change)
+    return decision_on(case["part"], case["name"], case["entry"], case["rules"], NOW)
 
 
 def reason(decision):
@@ -200,7 +206,9 @@ def test_redacted_entry_is_not_extracted():
         ({"type": "text", "text": PLACEHOLDER}, True),
         (f"{PLACEHOLDER} ", False),
         (f"it says {PLACEHOLDER}", False),
+        ("[[extracted-a1~2]]", True),
         ("[[extracted-b2]]", False),
+        (f"[[extracted-{RECORDED}]]", True),
         ({"type": "text", "text": "[[extracted-b2]]"}, False),
         ({"type": "text", "text": PLACEHOLDER, "more": 1}, False),
         ({"type": "text"}, False),
@@ -211,35 +219,47 @@ def test_redacted_entry_is_not_extracted():
 )
 def test_only_the_entrys_own_placeholder_counts_as_extracted(value, own):
     """The whole value is the placeholder, as a string or as a text block."""
-    assert reason(decide(value=value)) == ("already extracted" if own else None)
+    line = {"x": value}
+    entry = Entry(0, marks=marks_in(dump(line), line, (), has_emptied=False))
+    name = placeholder_at(entry, ("x",))
+
+    assert reason(decide(name=name)) == ("already extracted" if own else None)
 
 
 # The entry's own fields.
 
 
-@pytest.mark.parametrize("value", [True, False, 0, 1, 3, 10**30])
+def state_with(**fields):
+    """Return the state of an entry with these fields."""
+    line = {"type": "message", "id": "a1", "message": {"role": "user", "content": "x"}, **fields}
+    return state_of(snapshot(FORMATS["openclaw"], dump(line)), RULES, 0)
+
+
+@pytest.mark.parametrize("value", [True, False, 0, 1, 3, 10**18])
 def test_extractable_accepts_booleans_and_whole_numbers(value):
     """`_extractable` is returned unchanged if it is a boolean or a whole number."""
-    read, warning = override_of({"_extractable": value}, None, {}, {})
+    state = state_with(_extractable=value)
 
-    assert read is value
-    assert warning is None
+    assert repr(state.extractable) == repr(value)
+    assert state.warnings == ()
 
 
 @pytest.mark.parametrize("value", ["true", "3", "", -1, 1.0, 0.5, None, [], {}, [True]])
 def test_other_extractable_is_ignored_with_a_warning(value):
     """A string, a negative number, a fraction, null or a structure has no effect."""
-    read, warning = override_of({"_extractable": value}, None, {}, {})
+    state = state_with(_extractable=value)
 
-    assert read is None
-    assert (
-        warning == "_extractable is ignored: it must be true, false or a whole number of at least 0"
+    assert state.extractable is None
+    assert state.warnings == (
+        "entry a1: _extractable is ignored: it must be true, false or a whole number of at least 0",
     )
 
 
 def test_absent_fields_give_no_override_and_no_warning():
     """An entry without `_extractable` and `_restored` is decided by the rules."""
-    assert override_of({}, None, {}, {}) == (None, None)
+    state = state_with()
+
+    assert (state.extractable, state.warnings) == (None, ())
     assert read_restored({}, RULES, NOW) == (None, None)
 
 

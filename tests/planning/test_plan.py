@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.files.reading import head
 from brainsurgeon.formats.recognition import recognise
-from brainsurgeon.model.records import PrintedAnswer, Records, Request
+from brainsurgeon.model.records import Extraction, FieldRecord, PrintedAnswer, Records, Request
 from brainsurgeon.model.rules import Rule, Rules
-from brainsurgeon.planning.plan import plan
 from building.claude import ClaudeConversation
-from building.format_reading import open_lines, snapshot
+from building.format_reading import open_lines, plan, snapshot
 from building.world import SAMPLES, Conversation, dump
 
 NOW = datetime(2026, 2, 20, 12, tzinfo=UTC).timestamp()
@@ -90,6 +89,28 @@ def test_blocked_session_is_due_when_the_branch_of_the_signature_is_dead():
     assert "would break" in str(planned.deferred)
     assert planned.due_at == NOW + 60
     assert plan_of(talk.bytes()).removals
+
+
+@pytest.mark.parametrize(("pin", "due_at"), [("true", NOW), ("3", NOW + 600), (None, NOW + 600)])
+def test_restored_value_is_due_at_once_if_its_entry_is_forced(pin, due_at):
+    """That the agent's rewrite dropped `_extractable: true` makes no difference."""
+    conversation = Conversation()
+    conversation.user()
+    ident = conversation.result("[[extracted-00000002]]")
+    value = Extraction(
+        ident, ident, ("message", "content", 0, "text"), "tool_result", "exec", 900, block=False,
+        anchor=None, rest=None, tokens=300, id=1, session_id=1, replacement=None, size=902,
+        digest=b"d", blob_id=1, run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
+        tombstone=None, state="standing",
+    )  # fmt: skip
+    pins = (FieldRecord(1, 1, ident, "_extractable", None, b"", pin),) if pin else ()
+    request = Request(1, "restore", NOW, ident, id=7)
+    records = Records((value,), fields=pins, requests=(request,), own=1)
+
+    planned = plan(snapshot(FORMATS["openclaw"], conversation.bytes(), records, NOW), RULES)
+
+    assert [edit.extraction_id for edit in planned.restorations] == [1]
+    assert planned.due_at == due_at
 
 
 @pytest.mark.parametrize(

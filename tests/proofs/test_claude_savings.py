@@ -8,8 +8,7 @@ from brainsurgeon.agents import FORMATS
 from brainsurgeon.config import Settings
 from brainsurgeon.model.entries import placeholder_named
 from brainsurgeon.model.plans import gain
-from brainsurgeon.planning.plan import plan
-from building.format_reading import snapshot
+from building.format_reading import plan, snapshot
 from building.world import SAMPLES, TOP
 
 FORM = FORMATS["claude-code"]

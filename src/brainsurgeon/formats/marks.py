@@ -79,8 +79,10 @@ def _values(value: Any, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, An
 
 
 def placeholder_at(entry: Entry, path: KeyPath) -> str | None:
-    """Return the id in the placeholder that is the whole value at a path, or None."""
-    name, archived = entry.marks.named.get(path, ("", True)) if entry.marks else ("", True)
+    """Return the id in the placeholder that is the whole value or block at a path, or None."""
+    if (marks := entry.marks) is None or path not in marks.stands:
+        return None
+    name, archived = marks.named.get(path) or marks.named.get((*path, "text"), ("", True))
     return None if archived else name
 
 

@@ -137,11 +137,6 @@ def placeholder_id(entry_id: str) -> str:
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
 
 
-def is_own_placeholder(value: object, entry_id: str) -> bool:
-    match = WHOLE_PLACEHOLDER.fullmatch(value) if isinstance(value, str) else None
-    return match is not None and unnumbered(match[1]) == placeholder_id(entry_id)
-
-
 def placeholder_token(placeholder: str, *, block: bool) -> bytes:
     token = json.dumps(placeholder)
     return (f'{{"type":"text","text":{token}}}' if block else token).encode()

@@ -11,7 +11,8 @@ from functools import cached_property
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.model.entries import EXTRACTABLE, KeyPath, Value, placeholder_named
+from brainsurgeon.formats.marks import placeholder_at
+from brainsurgeon.model.entries import EXTRACTABLE, KeyPath, Value
 from brainsurgeon.model.plans import Amounts, Decision, KeptValues
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
@@ -25,9 +26,8 @@ from brainsurgeon.planning.rules import (
     EntryState,
     Extract,
     Keep,
-    extract,
+    decision_on,
     otherwise,
-    override_of,
     state_of,
 )
 from brainsurgeon.planning.signatures import (
@@ -101,8 +101,9 @@ class Decided:
             self.protected[ident or ""] = until
             self.due(until)
 
-    def due(self, moment: float) -> None:
-        self.due_at = moment if self.due_at is None else min(moment, self.due_at)
+    def due(self, moment: float | None) -> None:
+        if moment is not None and (self.due_at is None or moment < self.due_at):
+            self.due_at = moment
 
     @property
     def kept(self) -> tuple[KeptValues, ...]:
@@ -199,11 +200,9 @@ class Deciding(Struct, frozen=True):
         decided.restored += [
             name for value in decision.back for name in (ident, value.entry_id) if name
         ]
-        request = session.sets.get(ident or "")
-        fields = entry.marks.fields if entry.marks else {}
-        override = request.value if request else fields.get(EXTRACTABLE)
         # The value may be extracted again: at once if forced, else after its protection.
-        decided.due(session.now + (0.0 if override is True else self.rules.keep_after_restore))
+        forced = session.override(entry) is True
+        decided.due(session.now + (0.0 if forced else self.rules.keep_after_restore))
 
     def _removed(self, decision: EntryDecision) -> list[KeyPath]:
         paths = [value.path for value, _ in decision.going]
@@ -294,7 +293,7 @@ class _Values:
         """Return the values that are to be extracted. Archives replace those at paths `taken`."""
         entry, offset = self._transcript.entries[index], self._transcript.offset(index)
         emptied = offset in self._archivals.emptied
-        chosen = override_of({}, entry.ident, self._session.sets, self._session.pins)[0]
+        chosen = self._session.override(entry)
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self._shortest
@@ -327,8 +326,7 @@ class _Values:
         self, index: int, standing: Iterable[Extraction], *, emptied: bool
     ) -> EntryState:  # fmt: skip
         state = state_of(self._session, self._rules, index, standing)
-        if state.changes_at is not None:
-            self._decided.due(state.changes_at)
+        self._decided.due(state.changes_at)
         room = _MOST_WARNINGS - len(self._decided.warnings)
         self._decided.warnings += state.warnings[:room]
         farthest = self._archivals.farthest(self._transcript.offset(index))
@@ -355,7 +353,8 @@ class _Values:
         return superseded(self._transcript)
 
     def _decide(self, place: Place, part: Value, entry: Entry, here: EntryState) -> Extract | Keep:
-        decision = extract(part, _stands(part, entry), here, self._rules, self._session.now)
+        name = placeholder_at(entry, part.path)
+        decision = decision_on(part, name, here, self._rules, self._session.now)
         if isinstance(decision, Keep):
             self._decided.protect(here.entry_id, decision.until)
             return decision
@@ -370,10 +369,3 @@ class _Values:
         if why := self._locks.values.get(place):
             return Keep(why)
         return decision
-
-
-def _stands(part: Value, entry: Entry) -> str | None:
-    """Return the placeholder that stands for a value."""
-    named = entry.marks.named if entry.marks else {}
-    name, archived = named.get(part.path) or named.get((*part.path, "text"), ("", True))
-    return None if archived else placeholder_named(name)

@@ -30,15 +30,6 @@ from brainsurgeon.planning.snapshot import Snapshot
 _UNSURE = "it is uncertain whether it is the recorded entry"
 
 
-def plan(
-    session: Snapshot, rules: Rules, *, extract: bool = True, explain: bool = False,
-    archiving: Archiving = NO_ARCHIVING,
-) -> Plan:  # fmt: skip
-    return SessionPlanner(session).plan(
-        rules, extract=extract, explain=explain, archiving=archiving
-    )
-
-
 class SessionPlanner(Struct, frozen=True, dict=True):
     """Plans a session, perhaps several times by other rules. Then it reads no line again."""
 
@@ -91,7 +82,8 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         made = {} if blocked else archivals.made
         archives = tuple(made[offset].archive_after(edits) for offset in sorted(made))
         prompts = {prompt for archive in archives for prompt in archive.prompts}
-        unanswered = tuple(self._unanswered(decided))
+        unanswered, waits_until = self._unanswered()
+        decided.due(waits_until)
         fulfilled = (
             request.id for request in session.records.requests
             if request.id is not None and not blocked
@@ -160,13 +152,16 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         waits = decided.waits
         return request.entry_id not in waits if request.entry_id else not waits
 
-    def _unanswered(self, decided: Decided) -> Iterator[int]:
-        """Yield the requests to redact that waited in vain. Note when the others will have."""
-        session, found = self.session, self._own.requests
+    def _unanswered(self) -> tuple[tuple[int, ...], float | None]:
+        """Return the requests to redact that waited in vain, and when the next one will have."""
+        session, answered = self.session, self._own.requests
+        waited, until = list[int](), list[float]()
         for request in session.records.requested("redact"):
-            if request.id is not None and request.id not in found:
-                until = request.asked_at + session.patience
-                if request.asked_at < session.changed_at or until <= session.now:
-                    yield request.id
-                else:
-                    decided.due(until)
+            if request.id is None or request.id in answered:
+                continue
+            lapses_at = request.asked_at + session.patience
+            if request.asked_at < session.changed_at or lapses_at <= session.now:
+                waited.append(request.id)
+            else:
+                until.append(lapses_at)
+        return tuple(waited), min(until, default=None)

@@ -44,7 +44,7 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import life_of, sent_with
 from brainsurgeon.planning.matching import find
 from brainsurgeon.planning.reasoning import spared
-from brainsurgeon.planning.rules import LAST, EntryState, Extract, extract
+from brainsurgeon.planning.rules import LAST, EntryState, Extract, decision_on
 from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.planning.superseded import Values, superseded
 
@@ -236,8 +236,7 @@ def _values(
         by = newer.get((entry.ident, value.kind, value.call))
         state = EntryState(entry.ident, OLD, superseded="" if by is None else str(by))
         name = placeholder_at(entry, value.path)
-        content = None if name is None else placeholder_named(name)
-        decision = extract(value, content, state, rules, 0.0)
+        decision = decision_on(value, name, state, rules, 0.0)
         if isinstance(decision, Extract) and not value.dead:
             tokens = _saved(value).tokens(rate)
             rule = rules.match(value)

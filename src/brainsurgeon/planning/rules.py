@@ -1,4 +1,4 @@
-"""The decision about one part of an entry, and how long a session has been unchanged."""
+"""The decision about one value of an entry, and how long a session has been unchanged."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,30 +11,32 @@ from brainsurgeon.model.entries import (
     REDACTED,
     RESTORED,
     Value,
-    is_own_placeholder,
+    placeholder_id,
+    unnumbered,
 )
-from brainsurgeon.model.records import Extraction, Request
+from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rule, ValueRules
 from brainsurgeon.model.sessions import OFF_BRANCH, Fingerprint
 from brainsurgeon.model.text import counted, iso, parse_time
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.snapshot import Snapshot, is_override
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
+_ODD = "_extractable is ignored: it must be true, false or a whole number of at least 0"
 FITS = "the session fits without this change"
 
 
 class EntryState(Struct, frozen=True):
-    """The facts about an entry that decide about its parts."""
+    """The facts about an entry that decide about its values."""
 
     entry_id: str | None
     position: int
     extractable: bool | int | None = None  # an integer N: kept in the newest N messages
     restored_at: float | None = None  # the latest time in the entry or the store
     redacted: bool = False
-    placeholders: frozenset[str] = frozenset()  # those with a record
+    names: frozenset[str] = frozenset()  # in its placeholders that have a record
     dead: str | None = None  # why requests no longer contain the entry
     emptied: bool = False  # in an archived turn: thinking and results of any length are extracted
-    superseded: str = ""  # the id of the entry that supersedes the part
+    superseded: str = ""  # the id of the entry that supersedes the value
     changes_at: float | None = None  # when it dies by time alone
     warnings: tuple[str, ...] = ()
 
@@ -45,8 +47,8 @@ def state_of(
     """Return the state of an entry, in which some extracted values are `standing`."""
     entry, now = session.transcript.entries[index], session.now
     ident, fields = entry.ident, entry.marks.fields if entry.marks else {}
-    override, odd = override_of(fields, ident, session.sets, session.pins)
     stamp, unusable = read_restored(fields, rules, now)
+    odd = None if is_override(fields.get(EXTRACTABLE, True)) else _ODD
     dead, changes_at = session.transcript.chain.dead.get(index), None
     if dead == OFF_BRANCH and now < session.branches_die_at:  # the user may resume the branch
         dead, changes_at = None, session.branches_die_at
@@ -54,9 +56,9 @@ def state_of(
     latest = now + rules.keep_after_restore
     stamps = [when for when in (stamp, remembered) if when is not None and when <= latest]
     return EntryState(
-        ident, session.transcript.position(index), override,
+        ident, session.transcript.position(index), session.override(entry),
         max(stamps, default=None), bool(fields.get(REDACTED)),
-        frozenset(value.placeholder for value in standing if value.placeholder), dead,
+        frozenset(value.name for value in standing if value.placeholder), dead,
         changes_at=changes_at,
         warnings=tuple(f"entry {ident}: {why}" for why in (odd, unusable) if why),
     )  # fmt: skip
@@ -74,72 +76,73 @@ class Keep(Struct, frozen=True):
     until: float | None = None
 
 
-def extract(
-    part: Value, value: object, entry: EntryState, rules: ValueRules, now: float
+def decision_on(
+    value: Value, name: str | None, entry: EntryState, rules: ValueRules, now: float
 ) -> Extract | Keep:
+    """Decide about a value by rules and its entry. `name` is the id in a placeholder for it."""
     if not rules.enabled:
         return Keep("disabled")
-    if rules.excludes(part):
+    if rules.excludes(value):
         return Keep("excluded tool")
     if entry.entry_id is None:
         return Keep("not extractable: the entry has no usable id")
     if entry.redacted:
         return Keep("not extractable: redacted")
-    if part.locked:
-        return Keep(f"not extractable: {part.locked}")
-    if _is_extracted(value, entry):
+    if value.locked:
+        return Keep(f"not extractable: {value.locked}")
+    if name and (name in entry.names or unnumbered(name) == placeholder_id(entry.entry_id)):
         return Keep("already extracted")
-    return _by_override(part, entry, rules, now)
+    return _by_override(value, entry, rules, now)
 
 
-def _by_override(part: Value, entry: EntryState, rules: ValueRules, now: float) -> Extract | Keep:
+def _by_override(value: Value, entry: EntryState, rules: ValueRules, now: float) -> Extract | Keep:
     override = entry.extractable
     if override is False:
         return Keep("pinned")
     if override is True:
-        return Extract(f"{_describe(part, entry)}, forced by _extractable", forced=True)
+        return Extract(f"{_describe(value, entry)}, forced by _extractable", forced=True)
     restored_at = entry.restored_at
     if restored_at is not None and now < (until := restored_at + rules.keep_after_restore):
         return Keep(f"restored {max(0, round(now - restored_at))} s ago", until)
-    if entry.emptied and part.kind in ("thinking", "tool_result"):
-        return Extract(f"{part.kind} of {part.chars:,} characters, of an archived turn")
-    return _by_rule(part, entry, rules, override)
+    if entry.emptied and value.kind in ("thinking", "tool_result"):
+        return Extract(f"{value.kind} of {value.chars:,} characters, of an archived turn")
+    return _by_rule(value, entry, rules, override)
 
 
 def _by_rule(
-    part: Value, entry: EntryState, rules: ValueRules, newest: int | None
+    value: Value, entry: EntryState, rules: ValueRules, newest: int | None
 ) -> Extract | Keep:
-    rule = rules.match(part)
+    rule = rules.match(value)
     if entry.dead is None:
         if newest is not None and entry.position < newest:
             return Keep("recent by its _extractable")
-        if (entry.entry_id, part.path) in rules.heavy and not part.dead:
-            return Extract(_describe(part, entry))
-        if (rules.giant or rules.max_messages) and _too_much(part, entry, rules, rule):
-            return Extract(_describe(part, entry))
+        if (entry.entry_id, value.path) in rules.heavy and not value.dead:
+            return Extract(_describe(value, entry))
+        if (rules.giant or rules.max_messages) and _too_much(value, entry, rules, rule):
+            return Extract(_describe(value, entry))
         recent = rule.keep_recent if rule else rules.keep_recent
         if entry.superseded:
             recent = min(recent, LAST)
         if newest is None and entry.position < recent:
             return Keep("recent")
-    # Models see no dead parts and need no superseded ones, so any kind may be extracted.
-    if rule is None and not part.dead and not entry.superseded:
+    # Models see no dead values and need no superseded ones, so any kind may be extracted.
+    if rule is None and not value.dead and not entry.superseded:
         return Keep("no rule for this kind or tool")
-    if part.chars <= (rule.min_value_length if rule else rules.min_value_length):
+    if value.chars <= (rule.min_value_length if rule else rules.min_value_length):
         return Keep("short")
-    return Extract(_describe(part, entry))
+    return Extract(_describe(value, entry))
 
 
-def otherwise(part: Value, entry: EntryState, rules: ValueRules, decision: Extract | Keep) -> str:
+def otherwise(value: Value, entry: EntryState, rules: ValueRules, decision: Extract | Keep) -> str:
     """Return what would change a decision, or nothing if the user cannot."""
-    rule = rules.match(part)
+    rule = rules.match(value)
     recent = rule.keep_recent if rule else rules.keep_recent
     recent = min(recent, LAST) if entry.superseded else recent
     match decision.reason:
         case "disabled":
             return "the key enabled"
         case "excluded tool":
-            return f"the key exclude, which names {part.tool}"
+            return f"the key exclude, which names {value.tool}"
         case "already extracted":
             return "brainsurgeon restore"
         case "pinned" | "recent by its _extractable":
@@ -151,53 +154,26 @@ def otherwise(part: Value, entry: EntryState, rules: ValueRules, decision: Extra
             least = rule.min_value_length if rule else rules.min_value_length
             return f"more than {least:,} characters (min_value_length)"
         case "no rule for this kind or tool":
-            return f"a rule for {part.kind} (the key rules), or brainsurgeon extract"
+            return f"a rule for {value.kind} (the key rules), or brainsurgeon extract"
     if isinstance(decision, Extract):
         return "brainsurgeon pin"
     return f"time: {iso(decision.until)}" if decision.until is not None else ""
 
 
-def _too_much(part: Value, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:
-    if part.dead:
+def _too_much(value: Value, entry: EntryState, rules: ValueRules, rule: Rule | None) -> bool:
+    if value.dead:
         return False
     # Arguments of calls need a matching rule: models copy placeholders into their next calls.
-    giant = 0 < rules.giant < part.chars and part.kind == "tool_result" and not part.block
+    giant = 0 < rules.giant < value.chars and value.kind == "tool_result" and not value.block
     beyond = 0 < rules.max_messages <= entry.position
-    return giant or (beyond and (rule is not None or part.kind != "tool_call"))
+    return giant or (beyond and (rule is not None or value.kind != "tool_call"))
 
 
-def _is_extracted(value: object, entry: EntryState) -> bool:
-    if isinstance(value, dict) and value.keys() == {"type", "text"}:
-        value = value["text"]
-    # Compared one by one: a set would have to hash a long value.
-    return is_own_placeholder(value, entry.entry_id or "") or any(
-        value == placeholder for placeholder in entry.placeholders
-    )
-
-
-def _describe(part: Value, entry: EntryState) -> str:
+def _describe(value: Value, entry: EntryState) -> str:
     where = "old" if entry.position == OLD else f"{entry.position} messages back"
     where = f"superseded by {entry.superseded}" if entry.superseded else where
-    where = "never sent" if part.dead else entry.dead or where
-    return f"{part.kind} of {part.chars:,} characters, {where}"
-
-
-def override_of(
-    entry: Mapping[str, Any],
-    ident: str | None,
-    sets: Mapping[str, Request],
-    pins: Mapping[str, bool | int],
-) -> tuple[bool | int | None, str | None]:
-    """Return the `_extractable` of an entry, and a warning if the field is invalid."""
-    override, warning = entry.get(EXTRACTABLE), None
-    if EXTRACTABLE in entry and not (isinstance(override, int) and override >= 0):
-        override = None
-        warning = "_extractable is ignored: it must be true, false or a whole number of at least 0"
-    if ident is not None and EXTRACTABLE not in entry:
-        override = pins.get(ident)
-    if ident is not None and ident in sets:
-        override = sets[ident].value
-    return override, warning
+    where = "never sent" if value.dead else entry.dead or where
+    return f"{value.kind} of {value.chars:,} characters, {where}"
 
 
 def read_restored(

@@ -23,7 +23,6 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import LINK
-from brainsurgeon.planning.rules import override_of
 from brainsurgeon.planning.snapshot import Snapshot
 
 BROKEN = "signature broken by this rewrite"
@@ -276,8 +275,7 @@ class Gatherer:
             return "it has no usable id"
         if entry.ident in self._session.repeated:
             return TWICE
-        fields = entry.marks.fields if entry.marks else {}
-        if override_of(fields, entry.ident, self._session.sets, self._session.pins)[0] is False:
+        if self._session.override(entry) is False:
             return "it is pinned"
         if thoughts.only_content:
             return "nothing else is in its message"

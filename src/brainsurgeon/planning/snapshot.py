@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import TypeGuard
 
 from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
+from brainsurgeon.model.entries import EXTRACTABLE
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.matching import Matches, find
@@ -48,6 +50,20 @@ class Snapshot(Struct, frozen=True, dict=True):
     def pins(self) -> dict[str, bool | int]:
         return self.records.pins
 
+    def override(self, entry: Entry) -> bool | int | None:
+        """Return the `_extractable` of an entry: as requested, as in its field, or as recorded.
+
+        An integer N means: kept in the newest N messages.
+        """
+        ident, fields = entry.ident or "", entry.marks.fields if entry.marks else {}
+        if ident in self.sets:
+            override = self.sets[ident].value
+        elif EXTRACTABLE in fields:
+            override = fields[EXTRACTABLE]
+        else:
+            override = self.pins.get(ident)
+        return override if is_override(override) else None
+
     @cached_property
     def ids(self) -> frozenset[str]:
         return frozenset(
@@ -57,6 +73,10 @@ class Snapshot(Struct, frozen=True, dict=True):
     @cached_property
     def repeated(self) -> frozenset[str]:
         return repeated(self.transcript.entries)
+
+
+def is_override(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and value >= 0
 
 
 def repeated(entries: Iterable[Entry]) -> frozenset[str]:
