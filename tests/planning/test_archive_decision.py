@@ -10,15 +10,15 @@ from brainsurgeon.planning.archive import Size, Turn, TurnEntry, decide
 
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(
-    1, TurnEntry(0, 0, Entry(0, ident="p", role="prompt")),
-    TurnEntry(9, 9, Entry(9, ident="c", role="reply")), after=9, position=99,
+    1, TurnEntry(0, Entry(0, ident="p", role="prompt")),
+    TurnEntry(9, Entry(9, ident="c", role="reply")), after=9, position=99,
     size=Size(middle=12, removed=40_000, added=100, tokens=9000, calls=6),
 )  # fmt: skip
 SMALL = replace(LARGE, size=replace(LARGE.size, tokens=8000, calls=4))
 
 
 def verdict_on(turn, rules=ON, *, cut_short=False, **changed):
-    closing = turn.closing._replace(entry=replace(turn.closing.entry, cut_short=cut_short))
+    closing = replace(turn.closing, entry=replace(turn.closing.entry, cut_short=cut_short))
     sizes = {key: changed.pop(key) for key in Size.__struct_fields__ if key in changed}
     size = replace(turn.size, **sizes)
     return decide(replace(turn, **{"closing": closing, "size": size} | changed), rules)

@@ -91,12 +91,12 @@ def change(start, *, live=True, removes=True):
     return SentChange((start, PATH), live, removes)
 
 
-def judged(standing, changes, *, taken=(), left=(), defer=False, **how):
+def judged(standing, changes, *, edited=(), left=(), defer=False, **how):
     """Judge changes, given the places of signed thinking that is edited, and of placeholders."""
     rules = DEFER if defer else Rules(())
     how = {"remembers": False, "pristine": False, **how}
     return judge(
-        Signatures(list(standing), list(left)), changes, [(start, PATH) for start in taken], rules,
+        Signatures(list(standing), list(left)), changes, [(start, PATH) for start in edited], rules,
         **how,
     )  # fmt: skip
 
@@ -109,14 +109,14 @@ def test_thinking_that_is_extracted_is_not_removed_again():
     """Thinking that is extracted anyway is not removed, and breaks the signatures after it."""
     standing = [signature(100), signature(300)]
 
-    assert removed(judged(standing, [change(100)], taken=[100])) == [300]
+    assert removed(judged(standing, [change(100)], edited=[100])) == [300]
 
 
 def test_unsent_thinking_that_is_extracted_is_not_removed_again():
     """Unsent thinking that is extracted anyway is not removed, although an edit precedes it."""
     standing = [signature(300, live=False)]
 
-    assert removed(judged(standing, [change(200)], taken=[300])) == []
+    assert removed(judged(standing, [change(200)], edited=[300])) == []
 
 
 def test_edits_of_dead_entries_break_only_dead_signatures():

@@ -11,7 +11,7 @@ from brainsurgeon.model.entries import KeyPath, Value
 from brainsurgeon.model.plans import Plan, gain
 from brainsurgeon.model.turns import Tier
 
-Values = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
+ValueIds = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
 
 
 class Terms(Struct, frozen=True):
@@ -28,14 +28,14 @@ class Rule(Struct, frozen=True):
     min_value_length: int  # characters
     keep_recent: int  # messages
 
-    def matches(self, part: Value) -> bool:
-        return part.kind == self.kind and (
-            not self.tools or any(fnmatchcase(part.tool or "", glob) for glob in self.tools)
+    def matches(self, value: Value) -> bool:
+        return value.kind == self.kind and (
+            not self.tools or any(fnmatchcase(value.tool or "", glob) for glob in self.tools)
         )
 
 
 class ValueRules(Struct, frozen=True):
-    rules: tuple[Rule, ...]  # the first rule that matches a part applies
+    rules: tuple[Rule, ...]  # the first rule that matches a value applies
     keep_recent: int = 3  # messages, if no rule matches
     min_value_length: int = 500  # characters, if no rule matches
     enabled: bool = True
@@ -45,13 +45,13 @@ class ValueRules(Struct, frozen=True):
     max_messages: int = 0  # if not 0: before the newest N messages, any length is extracted
     keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
     superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
-    heavy: Values = frozenset()  # pictures and documents that are extracted at any position
+    heavy: ValueIds = frozenset()  # pictures and documents that are extracted at any position
 
-    def match(self, part: Value) -> Rule | None:
-        return next((rule for rule in self.rules if rule.matches(part)), None)
+    def match(self, value: Value) -> Rule | None:
+        return next((rule for rule in self.rules if rule.matches(value)), None)
 
-    def excludes(self, part: Value) -> bool:
-        tool = part.tool
+    def excludes(self, value: Value) -> bool:
+        tool = value.tool
         return tool is not None and any(fnmatchcase(tool, glob) for glob in self.exclude_tools)
 
     @property
@@ -79,7 +79,7 @@ class Rules(ValueRules, frozen=True):
     when: str = "pays"  # sent values are extracted if it `pays`, with a `cold` cache, or `always`
     waits: str = ""  # if set: why sent values stay for now, except those that a user asked for
     # Values that a relief need not extract, and last answers of turns that it need not archive.
-    spared: Values = frozenset()
+    spared: ValueIds = frozenset()
 
     def pays(self, plan: Plan, size: int) -> bool:
         """Check whether a plan frees at least `min_reclaim` of a session of `size` bytes.

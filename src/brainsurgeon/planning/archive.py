@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import WRITES, Format, ParsedLine
 from brainsurgeon.formats.splice import offsets_of
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import (
     OLD,
     JsonObject,
@@ -123,19 +124,18 @@ class Weight(NamedTuple):
 
 
 class Middles:
-    """Ranges of offsets between the first prompt and the last answer of an archive."""
+    """Ranges of indexes between the first prompt and the last answer of an archive."""
 
     def __init__(self, spans: Iterable[tuple[int, int]] = ()) -> None:
         self._spans = sorted(spans)
 
-    def __contains__(self, offset: Any) -> bool:
-        before = bisect_left(self._spans, (offset,)) - 1
-        return before >= 0 and offset < self._spans[before][1]
+    def __contains__(self, index: Any) -> bool:
+        before = bisect_left(self._spans, (index,)) - 1
+        return before >= 0 and index < self._spans[before][1]
 
 
-class TurnEntry(NamedTuple):
-    at: int  # its index
-    offset: int
+class TurnEntry(Struct, frozen=True):
+    index: int
     entry: Entry
     number: int = 0  # on the active branch
     weight: Weight = Weight()  # of all entries before it, and of itself if it is a prompt
@@ -239,7 +239,7 @@ class Turn(Obstacles, eq=False):
 
     @property
     def closing_id(self) -> str | None:
-        return self.closing and self.closing.ident
+        return self.closing.ident if self.closing else None
 
 
 class Archiving(Struct, frozen=True):
@@ -320,10 +320,10 @@ class Archival(Struct, frozen=True):
 
     @property
     def span(self) -> tuple[int, int]:
-        return self.prompt.offset, self.closing.offset
+        return self.prompt.index, self.closing.index
 
-    def archive_after(self, edits: Iterable[Edit]) -> PlannedArchive:
-        begin, end = self.span
+    def archive_after(self, edits: Iterable[Edit], transcript: Transcript) -> PlannedArchive:
+        begin, end = map(transcript.offset, self.span)
         before, ident = self.archive.tokens_before, self.archive.entry_id
         less = sum(
             edit.tokens for edit in edits
@@ -352,14 +352,14 @@ class Archival(Struct, frozen=True):
 
 
 class Archivals(Struct, frozen=True):
-    made: dict[int, Archival] = field(default_factory=dict)  # by the offsets of last answers
+    made: dict[int, Archival] = field(default_factory=dict)  # by the indexes of last answers
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
     emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
     most: int | None = None  # `Archiving.most`, if that goal is reached
 
-    def farthest(self, offset: int) -> int:
-        return OLD if self.most is None or offset in self.leaving else self.most - 1
+    def farthest(self, index: int) -> int:
+        return OLD if self.most is None or index in self.leaving else self.most - 1
 
 
 class ArchiveRefusedError(Exception):
@@ -382,7 +382,7 @@ class _Archiver:
         self._restores = session.records.requested("restore")
         self._ids: list[str | None] = []  # on the active branch, by number of the entry
         self._flaws: dict[int, str] = {}  # by number of an entry: why it cannot leave the branch
-        # Entries (offset, id) that refer to an id. An entry's link to the one before is left out if
+        # Entries (index, id) that refer to an id. An entry's link to the one before is left out if
         # both are in one turn, or both are off the active branch.
         self._referrers: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
         self._unsure: frozenset[str | None] = frozenset()  # ids that are missing or occur twice
@@ -398,9 +398,9 @@ class _Archiver:
             if entry.role is None or not entry.terminated:
                 continue
             ids.append(entry)
-            dead, offset = self._chain.dead.get(index), self._transcript.offset(index)
+            dead = self._chain.dead.get(index)
             if dead == OFF_BRANCH:
-                self._note_references(offset, entry, aside)
+                self._note_references(index, entry, aside)
                 aside = entry.ident
                 continue
             begins = entry.role == "prompt"
@@ -409,8 +409,8 @@ class _Archiver:
                 number += dead is None
             before, self._total = self._total, self._total.plus(self._weight(index, entry, dead))
             weight = self._total if begins else before
-            turn_entry = TurnEntry(index, offset, entry, len(self._ids), weight)
-            self._note_references(offset, entry, None if begins else last)
+            turn_entry = TurnEntry(index, entry, len(self._ids), weight)
+            self._note_references(index, entry, None if begins else last)
             self._note_flaws(turn_entry, last)
             if begins:
                 self._turns.append(Turn(number, turn_entry, dead=dead))
@@ -421,17 +421,17 @@ class _Archiver:
         self._end_turn()
         self._unsure = repeated(ids) | {None}
 
-    def _note_references(self, offset: int, entry: Entry, before: str | None) -> None:
+    def _note_references(self, index: int, entry: Entry, before: str | None) -> None:
         continues = before is not None and entry.parent == before
         for name in entry.names if continues else (entry.parent, *entry.names):
             if self._linked and name is not None:
-                self._referrers[name].append((offset, entry.ident or "an entry"))
+                self._referrers[name].append((index, entry.ident or "an entry"))
 
     def _note_flaws(self, here: TurnEntry, last: str | None) -> None:
         if self._linked and here.entry.parent != last:
             self._flaws[here.number] = "its entries do not follow one another"
         if self._linked and here.entry.role == "fixed":
-            entry = self._session.parsed(here.at).entry
+            entry = self._session.parsed(here.index).entry
             kind = value_at(entry, ("message", "role")) or entry.get("type")
             self._flaws[here.number] = f"it contains a {str(kind)[:_LONGEST_NAME]}"
 
@@ -458,27 +458,24 @@ class _Archiver:
     def _referrer(self, prompt: TurnEntry, closing: TurnEntry, *, branches: bool) -> str | None:
         """With `branches`, entries off the active branch count as outside the turn."""
         for known in self._ids[prompt.number + 1 : closing.number]:
-            for offset, ident in self._referrers.get(known, ()):
-                outside = not prompt.offset <= offset <= closing.offset
-                if outside or (branches and self._is_off_branch(offset)):
+            for index, ident in self._referrers.get(known, ()):
+                outside = not prompt.index <= index <= closing.index
+                if outside or (branches and self._chain.dead.get(index) == OFF_BRANCH):
                     return ident
         return None
 
-    def _is_off_branch(self, offset: int) -> bool:
-        return self._chain.dead.get(self._transcript.index_at(offset)) == OFF_BRANCH
-
     def _weight(self, index: int, entry: Entry, dead: str | None) -> Weight:
-        parts = () if dead or self._linked else self._transcript.values(index)
-        going = (part.chars for part in parts if part.kind in ("thinking", "tool_result")
-                 and part.locked is None and not part.dead)  # fmt: skip
+        values = () if dead or self._linked else self._transcript.values(index)
+        going = (value.chars for value in values if value.kind in ("thinking", "tool_result")
+                 and value.locked is None and not value.dead)  # fmt: skip
         live = dead is None and entry.is_message
         return Weight(self._transcript.sent(index), sum(going), int(live))
 
     def _add(self, turn: Turn, here: TurnEntry, dead: str | None) -> None:
-        turn.entries.append(here.at)
+        turn.entries.append(here.index)
         if dead and dead != EDITED_AWAY:
             turn.dead = dead
-        self._hold(turn, state_of(self._session, self._rules, here.at))
+        self._hold(turn, state_of(self._session, self._rules, here.index))
         if here.entry.role == "reply":
             turn.closing = here
 
@@ -502,14 +499,14 @@ class _Archiver:
     def _read_reply(self, turn: Turn, closing: TurnEntry) -> str:
         """Note what stands in place of the last reply. Return the text that the agent wrote."""
         found, entry = self._session.found, closing.entry
-        standing = found.standing.get(closing.at, ())
-        parsed = self._session.parsed(closing.at)
+        standing = found.standing.get(closing.index, ())
+        parsed = self._session.parsed(closing.index)
         step = self._form.read(parsed.entry).step
         if entry.text_path:
             turn.size.answer = len(str(value_at(parsed.entry, entry.text_path)))
         if any(value.replacement is None for value in standing):
             step = self._form.read(self._written(parsed, standing)).step
-            turn.closing = closing._replace(entry=replace(
+            turn.closing = replace(closing, entry=replace(
                 entry, text_path=step.text_path, closes=step.closes, cut_short=step.cut_short,
             ))  # fmt: skip
         places = {step.text_path, *([LINK] if self._linked else [])}
@@ -521,7 +518,8 @@ class _Archiver:
             turn.depth = turn.record.depth if turn.record else 1
         unknown = placeholder_in(step.text) or (marked and not archive)
         if unknown or any(
-            value.blob_id is None or (closing.at, value.id) in found.copies for value in turn.taken
+            value.blob_id is None or (closing.index, value.id) in found.copies
+            for value in turn.taken
         ):
             turn.barred = _UNKNOWN
         if step.text_path:
@@ -554,7 +552,7 @@ class _Archiver:
         turn.size.calls = calls.tools.total()
         turn.requested = turn.prompt_id in self._archiving.requested
         turn.open = calls.why_open(closing.entry) if closing else None
-        turn.position = self._transcript.position((closing or prompt).at)
+        turn.position = self._transcript.position((closing or prompt).index)
         if closing and (prompt.ident is None or closing.ident is None):
             turn.malformed = "its prompt or last answer has no usable id"
         if turn.dead:
@@ -586,7 +584,7 @@ class _Archiver:
         inside = {turn: len(group) for group in joined for turn in group}
         groups = [*([turn] for turn in chosen if turn not in inside), *joined]
         made = {
-            closing.offset: self._archival(group, closing)
+            closing.index: self._archival(group, closing)
             for group in groups if (closing := group[-1].closing) is not None
         }  # fmt: skip
         middles = Middles(archival.span for archival in made.values())

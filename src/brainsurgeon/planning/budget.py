@@ -19,7 +19,7 @@ from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
-from brainsurgeon.model.rules import Rule, Rules, Values
+from brainsurgeon.model.rules import Rule, Rules, ValueIds
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
@@ -57,7 +57,7 @@ class Measure:
         self.last: ModelCall | None = None
         self.last_sent = Sent()  # the size of the prompt of the last call
         self.window: int | None = None  # as the session records it
-        self.unfit: Values = frozenset()  # blocks for which the next request would be refused
+        self.unfit: ValueIds = frozenset()  # blocks for which the next request would be refused
         self._seen = set[str | None]()
         # Maps times of extractions and archives to the size that was removed from later requests.
         self._removed: dict[float, Sent] = defaultdict(Sent)
@@ -195,7 +195,7 @@ def largest_first(blocks: Iterable[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: -block.size)
 
 
-def unfit_blocks(blocks: Sequence[Block], refusal: Refusal, refused: Sent, now: Sent) -> Values:
+def unfit_blocks(blocks: Sequence[Block], refusal: Refusal, refused: Sent, now: Sent) -> ValueIds:
     """Return the blocks without which the provider is expected to accept the request.
 
     `refused` and `now` are what the refused request and the next one contain. Where the refusal

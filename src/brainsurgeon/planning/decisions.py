@@ -5,10 +5,10 @@ only the bytes of a line show is found when the edits are drafted: then the valu
 is decided again.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.marks import placeholder_at
@@ -30,35 +30,29 @@ from brainsurgeon.planning.rules import (
     otherwise,
     state_of,
 )
-from brainsurgeon.planning.signatures import (
-    TWICE,
-    Gatherer,
-    Place,
-    SignatureVerdict,
-    judge,
-)
-from brainsurgeon.planning.snapshot import Snapshot
-from brainsurgeon.planning.superseded import Values, superseded
+from brainsurgeon.planning.signatures import TWICE, Gatherer, SignatureVerdict, judge
+from brainsurgeon.planning.snapshot import Locks, Place, Snapshot
+from brainsurgeon.planning.superseded import CallValues, superseded
 
 _MOST_WARNINGS = 100
 Going = tuple[tuple[Value, Extract], ...]  # the values of an entry that are to be extracted
 
 
-class EntryDecision(Struct, frozen=True):
-    """What happens to an entry in which something is edited or extracted."""
+class EntryChanges(Struct, frozen=True):
+    """What is to be changed in an entry."""
 
     index: int
     standing: tuple[Extraction, ...] = ()  # extracted values in it
     back: tuple[Extraction, ...] = ()  # of these, the values to restore
     going: Going = ()
     archival: Archival | None = None  # it becomes an archive
-    ours: bool = False  # it contains a call of our tool, or our answer
-    named: bool = False  # a field of it is to be set, or was set
+    redacts: bool = False  # its call of our tool, or our answer in it, becomes shorter
+    concerns_field: bool = False  # a field of it is to be set, or was set
     live: bool = True  # it will be in the next request
 
     @property
-    def is_edited(self) -> bool:
-        return bool(self.back or self.going or self.archival or self.ours or self.named)
+    def needs_draft(self) -> bool:
+        return bool(self.back or self.going or self.archival or self.redacts or self.concerns_field)
 
     @property
     def left(self) -> list[Extraction]:
@@ -66,21 +60,11 @@ class EntryDecision(Struct, frozen=True):
         return [value for value in self.standing if value.id not in back]
 
 
-class Locks(Struct):
-    """What cannot be edited, and why, as drafting has shown."""
-
-    values: dict[Place, str] = field(default_factory=dict)
-    lines: dict[int, str] = field(default_factory=dict)  # by index of the entry
-
-    def __bool__(self) -> bool:
-        return bool(self.values or self.lines)
-
-
-class Decided:
+class Decisions:
     """The decisions on the values of a session."""
 
     def __init__(self) -> None:
-        self.entries: list[EntryDecision] = []
+        self.entries: list[EntryChanges] = []  # to be drafted
         self.verdict = SignatureVerdict()
         self.values: dict[Place, tuple[Value, Extract | Keep, str]] = {}
         self.due_at: float | None = None  # when a decision first changes by time alone
@@ -117,19 +101,18 @@ class Decided:
         )
 
     def listed(self, session: Snapshot) -> tuple[Decision, ...]:
-        entries, index_at = session.transcript.entries, session.transcript.index_at
         in_order = sorted(self.values.items(), key=lambda item: item[0][0])
         return tuple(
             Decision(
-                entries[index_at(offset)].ident, path, value.kind, value.tool, value.chars,
+                session.transcript.entries[index].ident, path, value.kind, value.tool, value.chars,
                 decision.reason, isinstance(decision, Extract), change,
             )
-            for (offset, path), (value, decision, change) in in_order
+            for (index, path), (value, decision, change) in in_order
         )  # fmt: skip
 
 
-class Deciding(Struct, frozen=True):
-    """What to decide about a session."""
+class Decider(Struct, frozen=True):
+    """Decides about one session by given rules."""
 
     session: Snapshot
     rules: Rules
@@ -138,84 +121,82 @@ class Deciding(Struct, frozen=True):
     extract: bool = True
     explain: bool = False  # also decide about values of any length
 
-    def decide(self, archivals: Archivals, locks: Locks) -> Decided:
+    def decide(self, archivals: Archivals, locks: Locks) -> Decisions:
         """Decide about all entries. Raises ArchiveRefusedError."""
-        session, found, decided = self.session, self.session.found, Decided()
-        signatures = Gatherer(session, self.rules, archivals.leaving, locks.values)
+        session, found, decisions = self.session, self.session.found, Decisions()
+        signatures = Gatherer(session, self.rules, archivals.leaving, locks)
         restores = Restores(session)
-        values = _Values(self, decided, archivals, locks)
+        decider = _EntryDecider(self, decisions, archivals, locks)
         for verdict in archivals.verdicts:
-            decided.protect(verdict.closing_id, verdict.until)
+            decisions.protect(verdict.closing_id, verdict.until)
         for index, entry in enumerate(session.transcript.entries):
             if entry.ident is not None:
                 restores.note_id(entry.ident)
-            if not values.concern(index, entry):
+            if not decider.concerns(index, entry):
                 signatures.note_extracted(index)
                 continue
-            signed = signatures.note_signatures(index)
+            bound = signatures.note_signatures(index)
             standing = tuple(found.standing.get(index, ()))
             wanted = [value for value in standing if restores.wants(value)]
-            unfit = signatures.unfit(index, wanted, standing)
+            unfit = signatures.note_unfit(index, wanted, standing)
             back = tuple(
                 value for value in restores.without_unfit(wanted, unfit)
                 if (index, value.id) not in found.copies
             )  # fmt: skip
-            decision = values.entry(index, standing, back, signed)
-            if decision.is_edited or standing:
-                decision = self._possible(decision, decided, locks)
-                decided.entries.append(decision)
+            changes = decider.decide(index, standing, back, bound=bound)
+            if changes.needs_draft:
+                changes = self._possible(changes, decisions, locks)
+            if changes.needs_draft:
+                decisions.entries.append(changes)
+            if changes.needs_draft or standing:
                 signatures.note_changes(
-                    index, self._removed(decision), [one.path for one in decision.back],
-                    decision.left,
-                )  # fmt: skip
+                    index, self._removed(changes), [one.path for one in changes.back], changes.left
+                )
             signatures.note_extracted(index)
-        decided.missed += restores.missed
-        self._judge(decided, signatures, pristine=restores.pristine)
-        return decided
+        decisions.missed += restores.missed
+        self._judge(decisions, signatures, pristine=restores.pristine)
+        return decisions
 
-    def _possible(self, decision: EntryDecision, decided: Decided, locks: Locks) -> EntryDecision:
+    def _possible(self, changes: EntryChanges, decisions: Decisions, locks: Locks) -> EntryChanges:
         """Return what can be done now. Note what cannot, and why."""
-        index, session = decision.index, self.session
-        entry, why = session.transcript.entries[index], locks.lines.get(index)
-        if not decision.is_edited or (entry.terminated and why is None):
-            self._note_restored(decision, decided)
-            return decision
+        index, session = changes.index, self.session
+        entry, why = session.transcript.entries[index], locks.get((index, ()))
+        if entry.terminated and why is None:
+            self._note_restored(changes, decisions)
+            return changes
         if why is None:
-            decided.waits |= {entry.ident, *(value.entry_id for value in decision.back)}
+            decisions.waits |= {entry.ident, *(value.entry_id for value in changes.back)}
         else:
-            offset = session.transcript.offset(index)
-            for value, _ in decision.going:
-                decided.keep((offset, value.path), value, f"not extractable: {why}")
-            decided.missed += [(value.entry_id, why) for value in decision.back]
+            for value, _ in changes.going:
+                decisions.keep((index, value.path), value, f"not extractable: {why}")
+            decisions.missed += [(value.entry_id, why) for value in changes.back]
             if entry.ident is not None and entry.ident in session.sets:
-                decided.missed.append((entry.ident, why))
-        return EntryDecision(index, decision.standing, live=decision.live)
+                decisions.missed.append((entry.ident, why))
+        return EntryChanges(index, changes.standing, live=changes.live)
 
-    def _note_restored(self, decision: EntryDecision, decided: Decided) -> None:
-        if not decision.back:
+    def _note_restored(self, changes: EntryChanges, decisions: Decisions) -> None:
+        if not changes.back:
             return
-        session = self.session
-        entry = session.transcript.entries[decision.index]
-        ident = entry.ident
-        decided.restored += [
-            name for value in decision.back for name in (ident, value.entry_id) if name
+        entry, now = self.session.transcript.entries[changes.index], self.session.now
+        decisions.restored += [
+            name for value in changes.back for name in (entry.ident, value.entry_id) if name
         ]
         # The value may be extracted again: at once if forced, else after its protection.
-        forced = session.override(entry) is True
-        decided.due(session.now + (0.0 if forced else self.rules.keep_after_restore))
+        forced = self.session.override(entry) is True
+        decisions.due(now + (0.0 if forced else self.rules.keep_after_restore))
 
-    def _removed(self, decision: EntryDecision) -> list[KeyPath]:
-        paths = [value.path for value, _ in decision.going]
-        if decision.archival:
+    def _removed(self, changes: EntryChanges) -> list[KeyPath]:
+        paths = [value.path for value, _ in changes.going]
+        if changes.archival:
             linked = self.session.form.archives == "linked"
-            paths += [decision.archival.text_path, *([LINK] if linked else [])]
-        return [*paths, *(self.own.paths(decision.index) if decision.ours else ())]
+            paths += [changes.archival.text_path, *([LINK] if linked else [])]
+        return [*paths, *(self.own.paths(changes.index) if changes.redacts else ())]
 
-    def _judge(self, decided: Decided, signatures: Gatherer, *, pristine: bool) -> None:
+    def _judge(self, decisions: Decisions, signatures: Gatherer, *, pristine: bool) -> None:
         """Decide which signatures leave, and whether the session may be changed at all."""
         session, rules = self.session, self.rules
-        verdict = decided.verdict = judge(
-            signatures.signatures, signatures.changes, signatures.taken,
+        verdict = decisions.verdict = judge(
+            signatures.signatures, signatures.changes, signatures.edited,
             rules if self.extract else replace(rules, drop_signatures=""),
             remembers=session.habits.remembers and self.extract and rules.enabled,
             pristine=pristine,
@@ -223,114 +204,112 @@ class Deciding(Struct, frozen=True):
         for leaving in verdict.leave:
             place, chars = leaving.signature.place, leaving.signature.chars
             value = Value(place[1], "thinking", chars)
-            decided.values[place] = value, Extract(leaving.reason), ""
+            decisions.values[place] = value, Extract(leaving.reason), ""
         if verdict.blocked:
-            for decision in decided.entries:
-                offset = session.transcript.offset(decision.index)
-                for value, _ in decision.going:
-                    decided.keep((offset, value.path), value, "deferred: signatures")
+            for changes in decisions.entries:
+                for value, _ in changes.going:
+                    decisions.keep((changes.index, value.path), value, "deferred: signatures")
 
 
-class _Values:
+class _EntryDecider:
     """Decides by the rules which values of an entry are extracted."""
 
     def __init__(
-        self, deciding: Deciding, decided: Decided, archivals: Archivals, locks: Locks
+        self, decider: Decider, decisions: Decisions, archivals: Archivals, locks: Locks
     ) -> None:
-        self._deciding, self._decided = deciding, decided
-        self._session, self._rules = deciding.session, deciding.rules
-        self._transcript = deciding.session.transcript
+        self._decider, self._decisions = decider, decisions
+        self._session, self._rules = decider.session, decider.rules
+        self._transcript = decider.session.transcript
         self._archivals, self._locks = archivals, locks
-        self._concerned = deciding.fields.entries | deciding.session.pins.keys()
+        self._named = decider.fields.entries | decider.session.pins.keys()
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
-        self._shortest = 0 if deciding.explain else deciding.rules.shortest
+        self._shortest = 0 if decider.explain else decider.rules.shortest
 
-    def concern(self, index: int, entry: Entry) -> bool:
+    def concerns(self, index: int, entry: Entry) -> bool:
         """Check whether an entry has anything to decide about."""
-        if entry.marks or entry.thoughts or entry.ident in self._concerned:
+        if entry.marks or entry.thoughts or entry.ident in self._named:
             return True
         if index in self._session.found.standing:
             return True
         if any(value.chars > self._shortest for value in entry.values):
             return True
-        offset, archivals = self._transcript.offset(index), self._archivals
-        if offset in archivals.made or offset in archivals.emptied:
+        if index in self._archivals.made or index in self._archivals.emptied:
             return True
-        return self._deciding.own.concern(entry)
+        return self._decider.own.concern(entry)
 
-    def entry(
-        self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...],
-        signed: Collection[KeyPath],
-    ) -> EntryDecision:  # fmt: skip
-        """Decide about an entry with these extracted values, of which some go `back`."""
-        entry, offset = self._transcript.entries[index], self._transcript.offset(index)
-        ident, archivals = entry.ident, self._archivals
-        ours = self._deciding.own.concern(entry)
-        archival = archivals.made.get(offset)
-        if archival and (back or ours):
-            raise ArchiveRefusedError(ident or "")
+    def decide(
+        self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...], *,
+        bound: bool,
+    ) -> EntryChanges:  # fmt: skip
+        """Decide about an entry with these extracted values, of which some go `back`.
+
+        `bound`: it contains a signature that covers the request before it.
+        """
+        entry, archivals = self._transcript.entries[index], self._archivals
+        ident, own_call = entry.ident or "", self._decider.own.concern(entry)
+        archival = archivals.made.get(index)
+        if archival and (back or own_call):
+            raise ArchiveRefusedError(ident)
         going: Going = ()
-        if self._deciding.extract and not back and not ours:
+        if self._decider.extract and not back and not own_call:
             taken = {value.path for value in standing if value.archive_id is not None}
             taken |= {archival.text_path} if archival else set()
-            going = self._going(index, standing, signed, taken)
-        return EntryDecision(
+            going = self._going(index, standing, taken, bound=bound)
+        return EntryChanges(
             index, standing, back, going, archival,
-            ours=ours and not back and self._may_redact(ident or ""),
-            named=ident is not None and ident in self._deciding.fields.entries,
-            live=offset not in archivals.leaving and index not in self._transcript.chain.dead,
+            redacts=own_call and not back and self._may_redact(ident),
+            concerns_field=entry.ident is not None and ident in self._decider.fields.entries,
+            live=index not in archivals.leaving and index not in self._transcript.chain.dead,
         )  # fmt: skip
 
     def _may_redact(self, ident: str) -> bool:
-        undone = self._deciding.fields.undoes_some(ident)
+        undone = self._decider.fields.undoes_some(ident)
         return not undone and ident not in self._session.repeated
 
     def _going(
-        self, index: int, standing: Iterable[Extraction], signed: Collection[KeyPath],
-        taken: Container[KeyPath],
-    ) -> Going:  # fmt: skip
+        self, index: int, standing: Iterable[Extraction], taken: Container[KeyPath], *, bound: bool
+    ) -> Going:
         """Return the values that are to be extracted. Archives replace those at paths `taken`."""
-        entry, offset = self._transcript.entries[index], self._transcript.offset(index)
-        emptied = offset in self._archivals.emptied
+        entry, emptied = self._transcript.entries[index], index in self._archivals.emptied
         chosen = self._session.override(entry)
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self._shortest
-        if shortest and not signed and all(value.chars <= shortest for value in entry.values):
+        if shortest and not bound and all(value.chars <= shortest for value in entry.values):
             return ()
         listed = self._transcript.values(index)
-        parts = [part for part in listed if not shortest or part.chars > shortest]
-        if not parts and chosen is True:
-            parts = self._forced(index)
-        if not (parts or signed):
+        values = [value for value in listed if not shortest or value.chars > shortest]
+        if not values and chosen is True:
+            values = self._forced(index)
+        if not (values or bound):
             return ()
         here = self._state(index, standing, emptied=emptied)
         going = list[tuple[Value, Extract]]()
-        for part in parts:
-            if part.dead or here.dead or part.sent == 0:
-                self._decided.unsent.add(part.kind, part.tool, chars=part.chars)
-            if part.path in taken:
-                self._decided.keep((offset, part.path), part, "archived turn")
+        for value in values:
+            if value.dead or here.dead or value.sent == 0:
+                self._decisions.unsent.add(value.kind, value.tool, chars=value.chars)
+            place = index, value.path
+            if value.path in taken:
+                self._decisions.keep(place, value, "archived turn")
                 continue
-            state = self._superseding(entry, part, here)
-            decision = self._decide((offset, part.path), part, entry, state)
-            explain = self._deciding.explain
-            change = otherwise(part, state, self._rules, decision) if explain else ""
-            self._decided.values[offset, part.path] = (part, decision, change)
+            state = self._superseding(entry, value, here)
+            decision = self._decision(place, value, entry, state)
+            explain = self._decider.explain
+            change = otherwise(value, state, self._rules, decision) if explain else ""
+            self._decisions.values[place] = (value, decision, change)
             if isinstance(decision, Extract):
-                going.append((part, decision))
+                going.append((value, decision))
         return tuple(going)
 
     def _state(
         self, index: int, standing: Iterable[Extraction], *, emptied: bool
     ) -> EntryState:  # fmt: skip
         state = state_of(self._session, self._rules, index, standing)
-        self._decided.due(state.changes_at)
-        room = _MOST_WARNINGS - len(self._decided.warnings)
-        self._decided.warnings += state.warnings[:room]
-        farthest = self._archivals.farthest(self._transcript.offset(index))
-        most = self._rules.max_messages
+        self._decisions.due(state.changes_at)
+        room = _MOST_WARNINGS - len(self._decisions.warnings)
+        self._decisions.warnings += state.warnings[:room]
+        farthest, most = self._archivals.farthest(index), self._rules.max_messages
         if most and index == self._transcript.chain.last_user:
             farthest = min(farthest, most - 1)  # the newest prompt stays
         return replace(state, emptied=emptied, position=min(state.position, farthest))
@@ -339,33 +318,34 @@ class _Values:
         """Return the values of an entry that has values only if somebody asks for them."""
         parsed, form = self._session.parsed(index), self._session.form
         values = form.read({**parsed.entry, EXTRACTABLE: True}).values
-        around = self._transcript.chain.around(index, self._transcript.entries[index])
-        return list(form.resolved(values, around))
+        return list(form.resolved(values, self._transcript.around(index)))
 
-    def _superseding(self, entry: Entry, part: Value, here: EntryState) -> EntryState:
-        if not self._rules.superseded or part.dead:
+    def _superseding(self, entry: Entry, value: Value, here: EntryState) -> EntryState:
+        if not self._rules.superseded or value.dead:
             return here
-        values = (entry.ident, part.kind, part.call)
-        return replace(here, superseded=self._superseded.get(values, ""))
+        by = self._superseded.get((entry.ident, value.kind, value.call), "")
+        return replace(here, superseded=by)
 
     @cached_property
-    def _superseded(self) -> Mapping[Values, str]:
+    def _superseded(self) -> Mapping[CallValues, str]:
         return superseded(self._transcript)
 
-    def _decide(self, place: Place, part: Value, entry: Entry, here: EntryState) -> Extract | Keep:
-        name = placeholder_at(entry, part.path)
-        decision = decision_on(part, name, here, self._rules, self._session.now)
+    def _decision(
+        self, place: Place, value: Value, entry: Entry, here: EntryState
+    ) -> Extract | Keep:  # fmt: skip
+        name = placeholder_at(entry, value.path)
+        decision = decision_on(value, name, here, self._rules, self._session.now)
         if isinstance(decision, Keep):
-            self._decided.protect(here.entry_id, decision.until)
+            self._decisions.protect(here.entry_id, decision.until)
             return decision
-        if (here.entry_id, part.path) in self._rules.spared and not here.emptied:
+        if (here.entry_id, value.path) in self._rules.spared and not here.emptied:
             return Keep(FITS)
-        if self._rules.waits and not (decision.forced or part.dead or here.dead or here.emptied):
+        if self._rules.waits and not (decision.forced or value.dead or here.dead or here.emptied):
             return Keep(f"deferred: {self._rules.waits}")
         if not entry.terminated:
             return Keep("the last line has no newline yet")
         if entry.ident in self._session.repeated:
             return Keep(f"not extractable: {TWICE}")
-        if why := self._locks.values.get(place):
+        if why := self._locks.get(place):
             return Keep(why)
         return decision

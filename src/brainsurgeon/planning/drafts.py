@@ -22,72 +22,69 @@ from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.turns import Sent
 from brainsurgeon.planning.archive import ArchiveRefusedError
-from brainsurgeon.planning.decisions import Decided, EntryDecision, Locks
+from brainsurgeon.planning.decisions import Decisions, EntryChanges
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldChanges, FieldRequests
-from brainsurgeon.planning.signatures import Leaving, Place
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.signatures import Leaving
+from brainsurgeon.planning.snapshot import Locks, Snapshot
 
 
 class Draft(Struct, frozen=True):
-    """The edits of one line. What is `refused` has none."""
+    """The edits of one line. What is among the `locks` has none."""
 
     edits: tuple[Edit, ...]
     fields: FieldChanges
-    refused: Mapping[Place, str]
+    locks: Locks
 
 
 class Drafts:
-    """Drafts the edits of a session. A line is not read again for an equal decision."""
+    """Drafts the edits of a session. A line is not read again for equal changes."""
 
     def __init__(self, session: Snapshot, own: OwnCalls, fields: FieldRequests) -> None:
         self._session, self._transcript, self._own = session, session.transcript, own
         self._fields = fields
-        self._lines: dict[int, tuple[EntryDecision, Draft]] = {}  # by index of the entry
+        self._lines: dict[int, tuple[EntryChanges, Draft]] = {}  # by index of the entry
         self._removals: dict[Leaving, Removal] = {}
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
 
-    def draft(self, decided: Decided) -> tuple[list[Draft], list[Removal], Locks]:
+    def draft(self, decisions: Decisions) -> tuple[list[Draft], list[Removal], Locks]:
         """Return drafts of lines, removals of signatures, and what cannot be edited.
 
         Raises ArchiveRefusedError.
         """
         lines, removals, locks = list[Draft](), list[Removal](), Locks()
-        for decision in decided.entries:
-            if not decision.is_edited:
-                continue
+        for changes in decisions.entries:
             try:
-                line = self._line(decision)
+                line = self._line(changes)
             except (splice.UntouchableError, RecursionError) as error:
-                if decision.archival:
-                    ident = self._transcript.entries[decision.index].ident
+                if changes.archival:
+                    ident = self._transcript.entries[changes.index].ident
                     raise ArchiveRefusedError(ident or "") from error
-                locks.lines[decision.index] = str(error)
+                locks[changes.index, ()] = str(error)
                 continue
             lines.append(line)
-            locks.values |= line.refused
-        for leaving in decided.verdict.leave:
+            locks |= line.locks
+        for leaving in decisions.verdict.leave:
             try:
                 removals.append(self._removal(leaving))
             except (splice.UntouchableError, RecursionError) as why:
-                locks.values[leaving.signature.place] = str(why)
+                locks[leaving.signature.place] = str(why)
         return lines, removals, locks
 
-    def _line(self, decision: EntryDecision) -> Draft:
-        index = decision.index
+    def _line(self, changes: EntryChanges) -> Draft:
+        index = changes.index
         known = self._lines.get(index)
-        if known and known[0] == decision:
+        if known and known[0] == changes:
             return known[1]
-        draft = self._drafted(decision)
-        refused = {path for _, path in draft.refused}
-        going = tuple(one for one in decision.going if one[0].path not in refused)
-        self._lines[index] = replace(decision, going=going), replace(draft, refused={})
+        draft = self._drafted(changes)
+        going = tuple(one for one in changes.going if (index, one[0].path) not in draft.locks)
+        self._lines[index] = replace(changes, going=going), replace(draft, locks={})
         return draft
 
-    def _drafted(self, decision: EntryDecision) -> Draft:
-        index, session = decision.index, self._session
+    def _drafted(self, changes: EntryChanges) -> Draft:
+        index, session = changes.index, self._session
         parsed, ident = session.parsed(index), self._transcript.entries[index].ident
-        left, back, refused = decision.left, decision.back, dict[Place, str]()
+        left, back, locks = changes.left, changes.back, Locks()
         places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
         edits: list[Edit] = [
             Restoration(
@@ -95,41 +92,41 @@ class Drafts:
             )
             for value in back
         ]
-        edits += self._extractions(parsed, decision, refused)
+        edits += self._extractions(parsed, changes, locks)
         others = list[Removal]()
-        if decision.archival:
+        if changes.archival:
             rate = session.records.rate
-            others += decision.archival.removals(parsed, session.form, left, rate)
+            others += changes.archival.removals(parsed, session.form, left, rate)
         fields = self._fields.changes(parsed, back, left, session.now)
         if ident in session.repeated:  # it is unknown whose field it is
             fields = FieldChanges(missed=fields.missed)
         edits += fields.edits
-        ours = self._own.edits(index) if decision.ours else []
-        others += (edit for edit in ours if isinstance(edit, Removal))
-        edits += (self._weighed(parsed, decision, edit) for edit in others)
-        edits += (edit for edit in ours if isinstance(edit, FieldEdit))
+        redactions = self._own.edits(index) if changes.redacts else []
+        others += (edit for edit in redactions if isinstance(edit, Removal))
+        edits += (self._weighed(parsed, changes, edit) for edit in others)
+        edits += (edit for edit in redactions if isinstance(edit, FieldEdit))
         edits = list(_taking_over(edits, left))
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
-        return Draft(tuple(edits), fields, refused)
+        return Draft(tuple(edits), fields, locks)
 
     def _extractions(
-        self, parsed: ParsedLine, decision: EntryDecision, refused: dict[Place, str]
+        self, parsed: ParsedLine, changes: EntryChanges, locks: Locks
     ) -> Iterator[Removal]:
-        if not decision.going:
+        if not changes.going:
             return
         ident = parsed.ident or ""
         name = placeholder_id(ident)
-        places = splice.locate(parsed.raw, [value.path for value, _ in decision.going])
-        around = self._transcript.around(decision.index)
+        places = splice.locate(parsed.raw, [value.path for value, _ in changes.going])
+        around = self._transcript.around(changes.index)
         once = self._once.setdefault
-        for value, why in decision.going:
+        for value, why in changes.going:
             start, end = places[value.path]
             token = value.instead or placeholder_token(placeholder_named(name), block=value.block)
             if not why.forced and len(token) >= end - start:
-                refused[parsed.offset, value.path] = "no gain"
+                locks[changes.index, value.path] = "no gain"
                 continue
             path, tool = once(value.path, value.path), once(value.tool, value.tool)
-            sent = decision.live and not around.omits(value.kind, value.call)
+            sent = changes.live and not around.omits(value.kind, value.call)
             yield Removal(
                 ident, name, path, value.kind, tool, value.chars, value.block,
                 value.call, parsed.rest, tokens=self._saved(value, token) if sent else 0,
@@ -143,9 +140,9 @@ class Drafts:
         instead = 0 if value.dead or (value.sent == 0 and not value.signed) else len(_text(token))
         return (Sent(*value.size) - Sent(instead)).tokens(self._session.records.rate)
 
-    def _weighed(self, parsed: ParsedLine, decision: EntryDecision, edit: Removal) -> Removal:
-        around = self._transcript.around(decision.index)
-        if not decision.live or around.omits(edit.kind, edit.anchor):
+    def _weighed(self, parsed: ParsedLine, changes: EntryChanges, edit: Removal) -> Removal:
+        around = self._transcript.around(changes.index)
+        if not changes.live or around.omits(edit.kind, edit.anchor):
             return edit
         form, rate = self._session.form, self._session.records.rate
         less = tokens_off(form, parsed.entry, edit.path, edit.new, rate)
@@ -155,8 +152,7 @@ class Drafts:
         """Draft the removal of a signature. Raises UntouchableError."""
         if leaving in self._removals:
             return self._removals[leaving]
-        offset, path = leaving.signature.place
-        index = self._transcript.index_at(offset)
+        index, path = leaving.signature.place
         entry, parsed = self._transcript.entries[index], self._session.parsed(index)
         spans = splice.offsets_of(parsed, [path])
         if path not in spans:

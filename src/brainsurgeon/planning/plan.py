@@ -20,12 +20,12 @@ from brainsurgeon.planning.archive import (
     Archiving,
     archive_turns,
 )
-from brainsurgeon.planning.decisions import Decided, Deciding, Locks
+from brainsurgeon.planning.decisions import Decider, Decisions
 from brainsurgeon.planning.drafts import Draft, Drafts
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldRequests
 from brainsurgeon.planning.signatures import TWICE
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.snapshot import Locks, Snapshot
 
 _UNSURE = "it is uncertain whether it is the recorded entry"
 
@@ -55,59 +55,71 @@ class SessionPlanner(Struct, frozen=True, dict=True):
 
         With `explain`, `Plan.decisions` has the decision on each value, however short.
         """
-        session = self.session
-        deciding = Deciding(session, rules, self._own, self._fields, extract, explain)
+        decider = Decider(self.session, rules, self._own, self._fields, extract, explain)
         locks, archiving = Locks(), archiving if extract else NO_ARCHIVING
         while True:
             try:
-                archivals = archive_turns(session, rules, archiving)
-                decided = deciding.decide(archivals, locks)
-                lines, removals, refused = self._drafts.draft(decided)
+                archivals = archive_turns(self.session, rules, archiving)
+                decisions = decider.decide(archivals, locks)
+                lines, signature_removals, new_locks = self._drafts.draft(decisions)
             except ArchiveRefusedError as refusal:
                 archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
                 continue
-            if not refused:
-                return self._plan(deciding, decided, archivals, lines, removals)
-            locks = Locks(locks.values | refused.values, locks.lines | refused.lines)
+            if not new_locks:
+                return self._plan(decider, decisions, archivals, lines, signature_removals)
+            locks |= new_locks
 
     def _plan(
-        self, deciding: Deciding, decided: Decided, archivals: Archivals,
-        lines: Sequence[Draft], removals: Sequence[Removal],
+        self, decider: Decider, decisions: Decisions, archivals: Archivals,
+        lines: Sequence[Draft], signature_removals: Sequence[Removal],
     ) -> Plan:  # fmt: skip
-        session, blocked = self.session, decided.verdict.blocked
+        session, blocked = self.session, decisions.verdict.blocked
         edits: tuple[Edit, ...] = ()
         if not blocked:
-            drafted = [*(edit for line in lines for edit in line.edits), *removals]
+            drafted = [*(edit for line in lines for edit in line.edits), *signature_removals]
             edits = tuple(sorted(drafted, key=lambda edit: (edit.start, edit.end)))
         made = {} if blocked else archivals.made
-        archives = tuple(made[offset].archive_after(edits) for offset in sorted(made))
+        archives = tuple(
+            made[index].archive_after(edits, session.transcript) for index in sorted(made)
+        )
         prompts = {prompt for archive in archives for prompt in archive.prompts}
         unanswered, waits_until = self._unanswered()
-        decided.due(waits_until)
-        fulfilled = (
-            request.id for request in session.records.requests
-            if request.id is not None and not blocked
-            and self._fulfils(request, prompts, decided, extract=deciding.extract)
-        )  # fmt: skip
+        decisions.due(waits_until)
         handled = Handled(
-            tuple(fulfilled), session.records.asked_until, unanswered,
-            restored=() if blocked else tuple(dict.fromkeys(decided.restored)),
+            requests=tuple(
+                request.id for request in session.records.requests
+                if request.id is not None and not blocked
+                and self._fulfils(request, prompts, decisions.waits, extract=decider.extract)
+            ),
+            asked_until=session.records.asked_until,
+            unanswered=unanswered,
+            restored=() if blocked else tuple(dict.fromkeys(decisions.restored)),
             missed=(
-                *decided.missed,
+                *decisions.missed,
                 *((ident, TWICE) for ident in self._fields.sets if ident in session.repeated),
                 *(missed for line in lines for missed in line.fields.missed),
                 *self._fields.missed(session.ids),
             ),
-            unfit=decided.verdict.unfit, left=tuple(self._left(decided, edits)),
+            unfit=decisions.verdict.unfit,
+            left=tuple(self._left(decisions, edits)),
             fields_gone=() if blocked else tuple(
                 gone for line in lines for gone in line.fields.gone
             ),
         )  # fmt: skip
         return Plan(
-            edits, decided.kept, decided.listed(session) if deciding.explain else (),
-            decided.unsent.listed(), decided.due_at, decided.protected, self._sightings(), handled,
-            tuple(decided.warnings), blocked, archives, archivals.verdicts,
-        )  # fmt: skip
+            edits=edits,
+            kept=decisions.kept,
+            decisions=decisions.listed(session) if decider.explain else (),
+            unsent=decisions.unsent.listed(),
+            due_at=decisions.due_at,
+            protected=decisions.protected,
+            sightings=self._sightings(),
+            handled=handled,
+            warnings=tuple(decisions.warnings),
+            deferred=blocked,
+            archives=archives,
+            turns=archivals.verdicts,
+        )
 
     def _sightings(self) -> Sightings:
         session, found = self.session, self.session.found
@@ -120,20 +132,23 @@ class SessionPlanner(Struct, frozen=True, dict=True):
             for value in session.records.extractions if value.id in lost
         }  # fmt: skip
         return Sightings(
-            here, tuple(number for number, was_read in read.items() if was_read),
-            tuple(number for number, was_read in read.items() if not was_read),
-            tuple(sorted(found.foreign)), found.saved, found.typed,
-            tuple(map(session.transcript.offset, found.lost)),
-        )  # fmt: skip
+            here=here,
+            gone=tuple(number for number, was_read in read.items() if was_read),
+            missing=tuple(number for number, was_read in read.items() if not was_read),
+            foreign=tuple(sorted(found.foreign)),
+            tokens=found.saved,
+            typed=found.typed,
+            lost=tuple(map(session.transcript.offset, found.lost)),
+        )
 
-    def _left(self, decided: Decided, edits: Sequence[Edit]) -> Iterator[tuple[str, str]]:
+    def _left(self, decisions: Decisions, edits: Sequence[Edit]) -> Iterator[tuple[str, str]]:
         """Yield the entries that keep a placeholder although all are to be restored, and why."""
         records, found = self.session.records, self.session.found
         if not any(request.restores_all for request in records.requests):
             return
         back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
-        reasons = dict.fromkeys(decided.waits, "its line has no newline yet")
-        reasons |= dict(decided.missed)
+        reasons = dict.fromkeys(decisions.waits, "its line has no newline yet")
+        reasons |= dict(decisions.missed)
         left = {value.id for values in found.standing.values() for value in values} - back
         for value in records.extractions:
             if value.id in left and value.replacement is None:
@@ -141,7 +156,7 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         yield from found.unexplained
 
     def _fulfils(
-        self, request: Request, archived: set[str], decided: Decided, *, extract: bool
+        self, request: Request, archived: set[str], waits: set[str | None], *, extract: bool
     ) -> bool:
         if request.action == "redact":
             return request.id in self._own.requests
@@ -149,7 +164,6 @@ class SessionPlanner(Struct, frozen=True, dict=True):
             return extract
         if request.action == "archive":
             return request.entry_id in archived
-        waits = decided.waits
         return request.entry_id not in waits if request.entry_id else not waits
 
     def _unanswered(self) -> tuple[tuple[int, ...], float | None]:

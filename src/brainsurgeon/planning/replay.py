@@ -46,7 +46,7 @@ from brainsurgeon.planning.matching import find
 from brainsurgeon.planning.reasoning import spared
 from brainsurgeon.planning.rules import LAST, EntryState, Extract, decision_on
 from brainsurgeon.planning.signatures import is_bound
-from brainsurgeon.planning.superseded import Values, superseded
+from brainsurgeon.planning.superseded import CallValues, superseded
 
 _PLACEHOLDER = placeholder_named("0" * 8)
 _place = attrgetter("before")
@@ -196,7 +196,7 @@ def _on_branch(transcript: Transcript) -> Iterator[tuple[int, Entry]]:
     return ((index, entry) for index, entry in listed if dead.get(index) != OFF_BRANCH)
 
 
-def _superseded(transcript: Transcript) -> Mapping[Values, int]:
+def _superseded(transcript: Transcript) -> Mapping[CallValues, int]:
     """Map superseded values to the number of the message that supersedes them."""
     numbers, messages = dict[str | None, int](), 0
     for _, entry in _on_branch(transcript):
@@ -229,7 +229,7 @@ def _measure(events: list[Event], growths: Sequence[_Growth]) -> None:
 
 
 def _values(
-    form: Format, entry: Entry, around: Around, rules: ValueRules, newer: Mapping[Values, int],
+    form: Format, entry: Entry, around: Around, rules: ValueRules, newer: Mapping[CallValues, int],
     rate: float, number: int,
 ) -> Iterator[tuple[KeyPath, ReplayedValue]]:  # fmt: skip
     for value in form.resolved(entry.values, around):

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -23,7 +23,7 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import LINK
-from brainsurgeon.planning.snapshot import Snapshot
+from brainsurgeon.planning.snapshot import Locks, Place, Snapshot
 
 BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made while earlier values were different"
@@ -53,10 +53,6 @@ def is_bound(models: Iterable[str], globs: Iterable[str], *, by_form: bool = Fal
     return bound
 
 
-# Where a value is: the offset of its line, and its path in the line. Places compare as in the file.
-Place = tuple[int, KeyPath]
-
-
 class Signature(Struct, frozen=True):
     place: Place
     entry_id: str
@@ -77,7 +73,7 @@ class SentChange(Struct, frozen=True):
 
 class Signatures(Struct):
     standing: list[Signature] = field(default_factory=list)
-    # Offsets of live entries with values that stay extracted.
+    # Indexes of live entries with values that stay extracted.
     left: list[int] = field(default_factory=list)
     # Entries whose signed thinking should be restored, but would be invalid.
     unfit: list[str] = field(default_factory=list)
@@ -98,18 +94,18 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 def judge(
-    signatures: Signatures, changes: Sequence[SentChange], taken: Container[Place], rules: Rules, *,
-    remembers: bool, pristine: bool,
+    signatures: Signatures, changes: Sequence[SentChange], edited: Container[Place],
+    rules: Rules, *, remembers: bool, pristine: bool,
 ) -> SignatureVerdict:  # fmt: skip
     """Decide which signatures to remove, given all planned changes of sent values.
 
-    At the places `taken`, signed thinking is edited anyway. `pristine` restores everything, even if
-    signatures become invalid. If the agent `remembers` (see `Habits`), signatures after extracted
-    values are doubtful.
+    At the places `edited`, signed thinking is edited anyway. `pristine` restores everything, even
+    if signatures become invalid. If the agent `remembers` (see `Habits`), signatures after
+    extracted values are doubtful.
     """
     if not signatures.standing:  # most sessions: the lists below would take memory for nothing
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
-    here = [one for one in signatures.standing if one.place not in taken]
+    here = [one for one in signatures.standing if one.place not in edited]
     unfit = list(signatures.unfit)
     if pristine:
         back = _first(one.place for one in changes if not one.removes)
@@ -126,29 +122,39 @@ def judge(
         entry = blocking.entry_id or "an entry"
         return SignatureVerdict(blocked=f"signatures: the thinking of {entry} would break: {why}")
     leave = [Leaving(one, BROKEN) for one in broken if one.stays is None]
-    extracted = _first((offset, ()) for offset in signatures.left)
+    live = [one for one in here if one.live]
+    extracted = _first((index, ()) for index in signatures.left)
     if remembers and not (defer or pristine):
-        doubtful = [
-            one for one in here if one.live and one.bound and extracted < one.place <= live_change
-        ]
-        # Their removal would certainly break one that stays behind them.
-        last = max((one.place for one in doubtful if one.stays), default=(-1, ()))
-        leave += [Leaving(one, DOUBTFUL, forced=True) for one in doubtful if one.place > last]
+        leave += _doubtful(live, extracted, live_change)
     if rules.drop_signatures:
-        going = {one.signature.place for one in leave}
-        refused = rules.drop_signatures == "all"
-        leaving = (one.place for one in here if one.live and one.unsound and not one.stays)
-        broken_from = min(extracted, _first(leaving))
-        stale = [
-            one for one in here
-            if one.live and one.place not in going
-            and (refused or one.unsound or (one.bound and broken_from < one.place))
-        ]  # fmt: skip
+        leaving = {one.signature.place for one in leave}
+        stale = _stale(live, leaving, extracted, refused=rules.drop_signatures == "all")
         leave += [
             Leaving(one, one.unsound or STALE, forced=True) for one in stale if one.stays is None
         ]
         unfit += [one.entry_id for one in stale if one.stays]
     return SignatureVerdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
+
+
+def _doubtful(live: Sequence[Signature], extracted: Place, live_change: Place) -> Iterator[Leaving]:
+    """Yield the signatures between the first extracted value and the first change."""
+    doubtful = [one for one in live if one.bound and extracted < one.place <= live_change]
+    # Their removal would certainly break one that stays behind them.
+    last = max((one.place for one in doubtful if one.stays), default=(-1, ()))
+    return (Leaving(one, DOUBTFUL, forced=True) for one in doubtful if one.place > last)
+
+
+def _stale(
+    live: Sequence[Signature], leaving: Container[Place], extracted: Place, *, refused: bool
+) -> list[Signature]:
+    """Return the signatures that the provider refuses: all, if it `refused` the request."""
+    removable = (one.place for one in live if one.unsound and not one.stays)
+    broken_from = min(extracted, _first(removable))
+    return [
+        one for one in live
+        if one.place not in leaving
+        and (refused or one.unsound or (one.bound and broken_from < one.place))
+    ]  # fmt: skip
 
 
 _NOWHERE: Place = (sys.maxsize, ())
@@ -161,59 +167,59 @@ def _first(places: Iterable[Place]) -> Place:
 class Gatherer:
     """Collects signatures, entry by entry, in the file's order.
 
-    `leaving`: offsets of entries that new archives take off the branch.
+    `leaving`: indexes of entries that new archives take off the branch.
     """
 
     def __init__(
-        self, session: Snapshot, rules: Rules, leaving: Container[int], locked: Mapping[Place, str]
+        self, session: Snapshot, rules: Rules, leaving: Container[int], locks: Locks
     ) -> None:  # fmt: skip
         self.signatures = Signatures()
         self.changes: list[SentChange] = []
-        self.taken: set[Place] = set()  # where values are removed or restored
+        self.edited: set[Place] = set()  # where values are removed or restored
         self._session, self._transcript, self._rules = session, session.transcript, rules
-        self._leaving, self._locked = leaving, locked
+        self._leaving, self._locks = leaving, locks
         # Until `branches_die_at`, the user may return to an inactive branch at any moment.
         self._branches_live = session.now < session.branches_die_at
-        self._is_bound = cache(
+        self._bind = cache(
             lambda models, by_form: is_bound(models, rules.signed_models, by_form=by_form)
         )
-        self._taken: dict[str, list[Extraction]] = defaultdict(list)
+        self._extracted: dict[str, list[Extraction]] = defaultdict(list)
         for value in session.records.extractions:
-            self._taken[value.entry_id].append(value)
+            self._extracted[value.entry_id].append(value)
         self._earliest, self._altered = math.inf, False
-        # Most sessions have nothing signed, so that no change matters.
-        self._signed = any(
-            entry.thoughts and (rules.drop_signatures or self._is_signed(entry.thoughts))
+        # In most sessions, no change matters to any signature.
+        self._matters = any(
+            entry.thoughts and (rules.drop_signatures or self._is_bound(entry.thoughts))
             for entry in self._transcript.entries
         )
 
-    def note_signatures(self, index: int) -> frozenset[KeyPath]:
-        """Note the signatures of an entry; return the paths of those that cover the request."""
+    def note_signatures(self, index: int) -> bool:
+        """Note the signatures of an entry. Return whether they cover the request before it."""
         entry = self._transcript.entries[index]
         thoughts = entry.thoughts
         if thoughts is None or not thoughts.blocks:
-            return frozenset()
-        bound = self._is_signed(thoughts)
+            return False
+        bound = self._is_bound(thoughts)
         if not bound and not self._rules.drop_signatures:
-            return frozenset()
+            return False
         live, stays = self._is_live(index), self._stays(index, thoughts)
-        offset = self._transcript.offset(index)
         self.signatures.standing += [
             Signature(
-                (offset, path), entry.ident or "", chars, live,
-                self._locked.get((offset, path), stays), bound, thoughts.unsound.get(path),
+                (index, path), entry.ident or "", chars, live,
+                self._locks.get((index, path), stays), bound, thoughts.unsound.get(path),
             )
             for path, chars in thoughts.blocks
         ]  # fmt: skip
-        return frozenset(path for path, _ in thoughts.blocks) if bound else frozenset()
+        return bound
 
-    def unfit(
+    def note_unfit(
         self, index: int, back: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
+        """Note and return the values to restore whose signatures would be invalid."""
         # Restored thinking is certainly valid if no value before it stays extracted, or was
         # extracted earlier than the thinking.
         thoughts = self._transcript.entries[index].thoughts if back else None
-        if thoughts is None or not self._is_signed(thoughts):
+        if thoughts is None or not self._is_bound(thoughts):
             return []
         emptied = [value for value in back if value.replacement == thoughts.instead.decode()]
         unsent = self.unsent_paths(index)
@@ -227,44 +233,43 @@ class Gatherer:
     def unsent_paths(self, index: int) -> set[KeyPath]:
         # In the record, the path of a block is one step above the path of its placeholder's text.
         values = self._transcript.values(index)
-        return {path for part in values if part.dead for path in (part.path, part.path[:-1])}
+        return {path for value in values if value.dead for path in (value.path, value.path[:-1])}
 
     def note_changes(
         self, index: int, removed: Iterable[KeyPath], restored: Iterable[KeyPath],
         left: Iterable[Extraction],
     ) -> None:  # fmt: skip
         """Note what is planned for an entry, in which extracted values are `left`."""
-        if not self._signed:
+        if not self._matters:
             return
         live, unsent = self._is_live(index), self.unsent_paths(index)
-        offset = self._transcript.offset(index)
         for paths, removes in ((removed, True), (restored, False)):
             for path in paths:
-                self.taken.add((offset, path))
+                self.edited.add((index, path))
                 if path not in unsent:
                     # A change of a link breaks the signatures of its whole entry.
-                    place = (offset, () if path == LINK else path)
+                    place = (index, () if path == LINK else path)
                     self.changes.append(SentChange(place, live, removes))
                     self._altered |= live and removes
         if live and any(value.path not in unsent for value in left):
-            self.signatures.left.append(offset)
+            self.signatures.left.append(index)
             self._altered = True
 
     def note_extracted(self, index: int) -> None:
-        """Note when a sent value was first extracted, for `unfit` of later entries."""
-        taken = self._taken.get(self._transcript.entries[index].ident or "")
-        if taken and self._signed and self._is_live(index):
+        """Note when a sent value was first extracted, for `note_unfit` of later entries."""
+        extracted = self._extracted.get(self._transcript.entries[index].ident or "")
+        if extracted and self._matters and self._is_live(index):
             unsent = self.unsent_paths(index)
-            sent = (value.extracted_at for value in taken if value.path not in unsent)
+            sent = (value.extracted_at for value in extracted if value.path not in unsent)
             self._earliest = min((self._earliest, *sent))
 
-    def _is_signed(self, thoughts: Thoughts) -> bool:
+    def _is_bound(self, thoughts: Thoughts) -> bool:
         if thoughts.asked_to_drop and self._session.habits.drops_blocks:
             return False
-        return self._is_bound(thoughts.models, thoughts.bound)
+        return self._bind(thoughts.models, thoughts.bound)
 
     def _is_live(self, index: int) -> bool:
-        if self._transcript.offset(index) in self._leaving:
+        if index in self._leaving:
             return False
         why = self._transcript.chain.dead.get(index)
         return why is None or (why == OFF_BRANCH and self._branches_live)

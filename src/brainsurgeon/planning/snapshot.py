@@ -9,10 +9,14 @@ from msgspec import Struct
 
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import EXTRACTABLE
+from brainsurgeon.model.entries import EXTRACTABLE, KeyPath
 from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.matching import Matches, find
+
+# Where a value is: the index of its entry, and its path. Places compare as in the file.
+Place = tuple[int, KeyPath]
+Locks = dict[Place, str]  # why a value, or a line (without a path), cannot be edited
 
 
 class Habits(Struct, frozen=True):

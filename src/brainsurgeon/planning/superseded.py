@@ -7,12 +7,12 @@ from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.transcript import CallFacts
 
-# Values, by the id of their entry, their kind and the id of their call.
-Values = tuple[str | None, Kind, str | None]
-_Reads = defaultdict[bytes, defaultdict[str, list[Values]]]  # results by file and tool
+# Values of a call: the id of their entry, their kind and the id of the call.
+CallValues = tuple[str | None, Kind, str | None]
+_Reads = defaultdict[bytes, defaultdict[str, list[CallValues]]]  # results by file and tool
 
 
-def superseded(transcript: Transcript) -> Mapping[Values, str]:
+def superseded(transcript: Transcript) -> Mapping[CallValues, str]:
     """Map live values that are superseded to the id of the entry that supersedes them.
 
     A result is superseded by a later result of an equal call, or with the same text and images. The
@@ -20,9 +20,9 @@ def superseded(transcript: Transcript) -> Mapping[Values, str]:
     whole file later. A failed result supersedes only the arguments of its call. An attached file
     counts as a result of `Read`, a reminder as a result without a call.
     """
-    newer: dict[Values, str] = {}
+    newer: dict[CallValues, str] = {}
     calls: dict[str | None, tuple[str, CallFacts]] = {}  # with the ids of their entries
-    same: dict[bytes, Values] = {}
+    same: dict[bytes, CallValues] = {}
     reads: _Reads = defaultdict(lambda: defaultdict(list))
     for index, entry in transcript.live():
         if entry.ident is None:
@@ -44,7 +44,7 @@ def superseded(transcript: Transcript) -> Mapping[Values, str]:
     return newer
 
 
-def _outdated(call: CallFacts, values: Values, reads: _Reads) -> Iterator[Values]:
+def _outdated(call: CallFacts, values: CallValues, reads: _Reads) -> Iterator[CallValues]:
     """Yield the reads that the result of a call supersedes. Note the result if it is a read."""
     for by_tool in map(reads.__getitem__, call.files):
         for tool in list(by_tool):
@@ -56,9 +56,9 @@ def _outdated(call: CallFacts, values: Values, reads: _Reads) -> Iterator[Values
 
 def _shown(
     transcript: Transcript, index: int, failed: Container[str | None]
-) -> dict[Values, bytes]:  # fmt: skip
+) -> dict[CallValues, bytes]:  # fmt: skip
     """Return the digests of what a model sees of the results and notes in an entry."""
-    shown: dict[Values, bytes] = defaultdict(bytes)
+    shown: dict[CallValues, bytes] = defaultdict(bytes)
     for value in transcript.values(index):
         if value.digest is not None and not value.dead and value.call not in failed:
             shown[transcript.entries[index].ident, value.kind, value.call] += value.digest

@@ -15,7 +15,7 @@ from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.catalog import LONG_LIFE, price_of
 from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.records import Extraction, Records
-from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, Values
+from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, ValueIds
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.model.turns import (
     BLOCK,
@@ -127,10 +127,10 @@ class Ladder:
         heavy = self._heavy(heaviest) if full.bytes > heaviest else frozenset()
         self._rules = replace(rules, heavy=heavy | self._unfit)
 
-    def at(self, rung: Rung, spared: Values = frozenset(), *, protect: bool = True) -> Fitting:
+    def at(self, rung: Rung, spared: ValueIds = frozenset(), *, protect: bool = True) -> Fitting:
         return self._cached_plan(rung, spared, protect=protect)  # one cache key for equal calls
 
-    def _heavy(self, heaviest: float) -> Values:
+    def _heavy(self, heaviest: float) -> ValueIds:
         """Return the fewest pictures and documents without which the request is small enough."""
         examined, rules = self.planner.examined, self._rules
         found = budget.blocks_sent(examined.transcript)
@@ -154,7 +154,7 @@ class Ladder:
         if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
             lower = self.lowest(rungs[:at], goal, protect=False)
             at, protect = lower, lower == at
-        spared: Values = frozenset()
+        spared: ValueIds = frozenset()
         if 0 < at < len(rungs):
             spared = self.spared(rungs, at, goal, protect=protect)
         rung = rungs[min(at, len(rungs) - 1)]
@@ -169,7 +169,7 @@ class Ladder:
         return self.plan((0, *budget.LINKED), kept_messages=1, protect=False)
 
     def plan(
-        self, rung: Rung, spared: Values = frozenset(), *, kept_messages: int = 0,
+        self, rung: Rung, spared: ValueIds = frozenset(), *, kept_messages: int = 0,
         protect: bool = True,
     ) -> Fitting:  # fmt: skip
         full, kept_messages = self._full, kept_messages or self._kept_messages
@@ -192,7 +192,7 @@ class Ladder:
             rungs, True, key=lambda rung: goal.holds(self.at(rung, protect=protect).after)
         )
 
-    def spared(self, rungs: Sequence[Rung], at: int, goal: Bound, *, protect: bool) -> Values:
+    def spared(self, rungs: Sequence[Rung], at: int, goal: Bound, *, protect: bool) -> ValueIds:
         """Return the values that rung `at` adds to the rung below, but the goal does not need."""
         lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
