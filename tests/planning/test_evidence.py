@@ -28,9 +28,9 @@ MARKER = re.compile(rb"\n\[\.\.\. ([0-9,]+) bytes left out: ([0-9]+)-([0-9]+) \.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).map(lambda text: text * 200)
 
 
-def call(number, size, *, failed=False, offset=None):
+def call(number, size, *, failed=False, index=None):
     result = ToolResult(str(number), failed)
-    return Evidence(number, "exec", str(number), result, offset or number, size)
+    return Evidence(number, "exec", str(number), result, index or number, size)
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=40), st.integers(0, 200_000))
@@ -150,7 +150,7 @@ def test_evidence_never_exceeds_its_budget(results, budget):
 def test_failed_results_then_newest_then_largest_come_first():
     """Two results of one entry are equally new, so the larger one comes first."""
     calls = [
-        call(1, 10), call(2, 10, failed=True), call(3, 10, offset=9), call(4, 99, offset=9),
+        call(1, 10), call(2, 10, failed=True), call(3, 10, index=9), call(4, 99, index=9),
         call(5, 10, failed=True),
     ]  # fmt: skip
 
@@ -185,6 +185,6 @@ def test_gather_pairs_a_result_with_the_last_call_of_its_id():
     entries = [(number, Filled(line)) for number, line in enumerate(conversation.lines)]
     calls = gather(FORMATS["openclaw"], entries)
 
-    assert [(evidence.line, evidence.offset) for evidence in calls] == [
+    assert [(evidence.line, evidence.index) for evidence in calls] == [
         ("1. exec [3 B]", 3), ("2. exec [6 B]", 7), ("3. unknown call [5 B]", 9),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """A session, read once: its entries in order, and the chain of those that are still sent."""
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -99,10 +99,6 @@ class Transcript:
 
     def offset(self, index: int) -> int:
         return self.starts[self.entries[index].line]
-
-    def index_at(self, offset: int) -> int:
-        """Return the index of the first entry of the line that begins at an offset."""
-        return bisect_left(self.entries, bisect_left(self.starts, offset), key=lambda one: one.line)
 
     def span(self, index: int) -> tuple[int, int]:
         """Return where the line of an entry begins and ends, without its newline."""

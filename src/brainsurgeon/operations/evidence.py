@@ -58,8 +58,8 @@ def evidence(
             visible = tuple(owned(store, item, examined.records.extractions))
             records = replace(examined.records, extractions=visible)
             reader = readers[source] = _EntryReader(store, examined.session, records)
-            offsets = reader.turn(None if turn == LAST else turn) if turn else None
-            gathered = planned.gather(examined.format, reader.entries(offsets))
+            indexes = reader.turn(None if turn == LAST else turn) if turn else None
+            gathered = planned.gather(examined.format, reader.entries(indexes))
             name = item.title if source else ""
             # In the index, the newest calls of the session itself stay the longest.
             calls = [replace(one, source=source, session=name) for one in gathered] + calls
@@ -159,42 +159,40 @@ class _EntryReader:
         return {**self._session.parsed(index).entry, **as_main}
 
     def turn(self, entry_id: str | None) -> range:
-        """Return the offsets of an entry's turn; None means the last turn."""
+        """Return the indexes of an entry's turn; None means the last turn."""
         wanted = None if entry_id is None else id_named(entry_id)
-        offsets: dict[str, int] = {}
+        indexes: dict[str, int] = {}
         starts = []
         for index, entry in enumerate(self._transcript.entries):
             again = self._form.read(self._entry(index)).step if self._is_subagent else entry
             if again.role == "prompt":
-                starts.append(self._transcript.offset(index))
+                starts.append(index)
             if entry.ident is not None:
-                offsets[entry.ident] = self._transcript.offset(index)
-        at = max(offsets.values(), default=0) if wanted is None else offsets.get(wanted)
+                indexes[entry.ident] = index
+        at = max(indexes.values(), default=0) if wanted is None else indexes.get(wanted)
         if at is None:
             raise NotFoundError(
                 f"no entry of this session has the id {wanted!r}; name one of its entries"
             )
         start = max((one for one in starts if one <= at), default=0)
-        end = min((one for one in starts if one > at), default=self._session.fingerprint.size)
+        end = min((one for one in starts if one > at), default=len(self._transcript.entries))
         in_place = {
             value.archive_id for value in self._records.extractions if value.state == "standing"
         }
         for archive in self._records.archives:  # one archive may cover several turns
-            if archive.id in in_place and start <= offsets.get(archive.entry_id, -1) < end:
-                start = min(start, offsets.get(archive.prompt_id, start))
+            if archive.id in in_place and start <= indexes.get(archive.entry_id, -1) < end:
+                start = min(start, indexes.get(archive.prompt_id, start))
         return range(start, end)
 
-    def entries(self, offsets: range | None) -> Iterator[tuple[int, planned.Filled]]:
+    def entries(self, indexes: range | None) -> Iterator[tuple[int, planned.Filled]]:
         for index, entry in enumerate(self._transcript.entries):
-            offset = self._transcript.offset(index)
             tells = self._is_subagent or entry.calls or entry.results
-            if tells and (offsets is None or offset in offsets):
-                yield offset, self._filled(index)
+            if tells and (indexes is None or index in indexes):
+                yield index, self._filled(index)
 
     def text(self, call: planned.Evidence) -> bytes:
         """Read the entry of a result again: the texts of all results may not fit in memory."""
-        index = self._transcript.index_at(call.offset or 0)
-        return self._filled(index).answer(self._form, call.call_id)[0]
+        return self._filled(call.index or 0).answer(self._form, call.call_id)[0]
 
     def _filled(self, index: int) -> planned.Filled:
         token = partial(json_text, self._store)

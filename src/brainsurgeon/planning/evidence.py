@@ -30,7 +30,7 @@ OURS = _UNMARKED + b" "  # the beginning of a line of our own
 
 
 class Evidence(Struct, frozen=True):
-    """A tool call, and its result of `size` bytes. The result is in the entry at `offset`.
+    """A tool call, and its result of `size` bytes. The result is in the entry at `index`.
 
     `source` is the index of its session, and `session` the name of any but the first one.
     """
@@ -39,7 +39,7 @@ class Evidence(Struct, frozen=True):
     tool: str
     call_id: str | None
     result: ToolResult | None = None
-    offset: int | None = None
+    index: int | None = None
     size: int = 0
     known: bool = True  # neither expired nor damaged
     source: int = 0
@@ -107,11 +107,11 @@ def notice(value: Extraction) -> str:
 
 
 def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence]:
-    """`entries` are pairs of offset and entry. A call or its result may be missing."""
+    """`entries` are pairs of index and entry. A call or its result may be missing."""
     calls: list[Evidence] = []
     at: dict[str, int] = {}
     without_id: deque[int] = deque()
-    for offset, filled_entry in entries:
+    for index, filled_entry in entries:
         step = form.read(filled_entry.entry).step
         for call in step.calls:
             before = at.get(call.call_id or "")
@@ -124,15 +124,15 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
             calls.append(Evidence(len(calls) + 1, call.tool, call.call_id))
         for result in step.results:
             ident = result.call_id
-            index = at.get(ident) if ident else without_id.popleft() if without_id else None
-            if index is None:
-                index = len(calls)
-                calls.append(Evidence(index + 1, "unknown call", ident))
+            nth = at.get(ident) if ident else without_id.popleft() if without_id else None
+            if nth is None:
+                nth = len(calls)
+                calls.append(Evidence(nth + 1, "unknown call", ident))
                 if ident:
-                    at[ident] = index
+                    at[ident] = nth
             text, known = filled_entry.answer(form, ident)
-            calls[index] = replace(
-                calls[index], result=result, offset=offset, size=len(text), known=known
+            calls[nth] = replace(
+                calls[nth], result=result, index=index, size=len(text), known=known
             )
     return calls
 
@@ -237,7 +237,7 @@ def by_priority(calls: Iterable[Evidence]) -> list[Evidence]:
     with_result = (call for call in calls if call.result is not None and call.size)
     return sorted(
         with_result,
-        key=lambda one: (not one.failed, one.source, -(one.offset or 0), -one.size),
+        key=lambda one: (not one.failed, one.source, -(one.index or 0), -one.size),
     )
 
 

@@ -13,7 +13,7 @@ values of a call that were extracted or last seen in this session.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from brainsurgeon.model.entries import (
     REDACTED,
     KeyPath,
     Line,
-    Value,
     placeholder_id,
     placeholder_named,
     unnumbered,
@@ -43,7 +42,6 @@ EXPIRED = "the value expired"
 SEVERAL = "several values may have been there"
 TURN = "an archived turn: "  # before the reason
 _ByPath = dict[KeyPath, list[Extraction]]
-_Values = Callable[[], dict[KeyPath, Value]]
 
 
 class Matches(Struct):
@@ -102,10 +100,14 @@ class _Matcher:
         self._named: dict[str, list[Extraction]] = defaultdict(list)
         self.replaced: dict[str | None, list[Extraction]] = defaultdict(list)
         self._digests: dict[int, bytes] = {}
-        for value in records.extractions:
-            self._named[value.name].append(value)
-            if value.replacement is not None:
-                self.replaced[value.entry_id].append(value)
+        for record in records.extractions:
+            self._named[record.name].append(record)
+            if record.replacement is not None:
+                self.replaced[record.entry_id].append(record)
+        # Reads the values of an entry at most once.
+        self._values = lru_cache(1)(
+            lambda index: {value.path: value for value in transcript.values(index)}
+        )
 
     @cached_property
     def _ids(self) -> set[str | None]:
@@ -114,34 +116,32 @@ class _Matcher:
     def look(self, index: int) -> None:
         """Note what of ours is in an entry."""
         ident, found = self._transcript.entries[index].ident, self.found
-        # Read at most once for each entry.
-        values = cache(lambda: {value.path: value for value in self._transcript.values(index)})
-        if standing := list(self._standing(index, values)):
+        if standing := list(self._standing(index)):
             found.standing[index] = standing
-        for value in standing:
+        for record in standing:
             if index not in self._transcript.chain.dead:
-                found.saved += value.tokens
-            moved = value.id in self._moved and value.entry_id != ident
-            if moved and value.entry_id in self._ids:
-                found.copies.add((index, value.id))
-        self._explain(index, standing, values)
+                found.saved += record.tokens
+            moved = record.id in self._moved and record.entry_id != ident
+            if moved and record.entry_id in self._ids:
+                found.copies.add((index, record.id))
+        self._explain(index, standing)
 
-    def _standing(self, index: int, values: _Values) -> Iterator[Extraction]:
+    def _standing(self, index: int) -> Iterator[Extraction]:
         """Yield the extracted values of an entry."""
         entry = self._transcript.entries[index]
         candidates: _ByPath = defaultdict(list)
-        for value in self.replaced.get(entry.ident, ()):
-            if self._matches(value, index):
-                candidates[value.path].append(value)
+        for record in self.replaced.get(entry.ident, ()):
+            if self._matches(record, index):
+                candidates[record.path].append(record)
         for name in entry.marks.names if entry.marks else ():
             for recorded in self._named.get(name, ()):
-                value = self._located(recorded, index, values)
-                if value.replacement is None and self._belongs(value, index, values):
-                    candidates[value.path].append(value)
-        for value in self._archives_in(index):
-            candidates[value.path].append(value)
+                record = self._located(recorded, index)
+                if record.replacement is None and self._belongs(record, index):
+                    candidates[record.path].append(record)
+        for record in self._archives_in(index):
+            candidates[record.path].append(record)
         archives = {
-            value.archive_id for at in candidates.values() for value in at if not value.is_link
+            record.archive_id for at in candidates.values() for record in at if not record.is_link
         }
         for at in candidates.values():
             # Prefer the link of the archive whose text is in the entry.
@@ -152,7 +152,7 @@ class _Matcher:
             elif self._is_first(chosen, entry.ident):
                 yield chosen
 
-    def _explain(self, index: int, standing: list[Extraction], values: _Values) -> None:
+    def _explain(self, index: int, standing: list[Extraction]) -> None:
         """Note the placeholders and archives of an entry that are not `standing`, and why.
 
         One counts only if it names the entry that contains it, or if the store has a record with
@@ -165,7 +165,7 @@ class _Matcher:
         }
         for path, (name, archived) in entry.marks.named.items() if entry.marks else ():
             places = {path, path[:-1]}
-            if places & explained or (value := values().get(path)) is None:
+            if places & explained or (value := self._values(index).get(path)) is None:
                 continue
             other = (name, archived) not in named
             if other and not archived:
@@ -190,20 +190,20 @@ class _Matcher:
         """Yield the archives whose text is in an entry with a new id."""
         entry = self._transcript.entries[index]
         for name in entry.marks.archives if entry.marks else ():
-            for value in self._named.get(name, ()):
-                seen_here = value.id in self._records.last_sighted
-                known = seen_here or value.session_id in self._records.same_identity
-                if value.entry_id == entry.ident or value.is_link or not known:
+            for record in self._named.get(name, ()):
+                seen_here = record.id in self._records.last_sighted
+                known = seen_here or record.session_id in self._records.same_identity
+                if record.entry_id == entry.ident or not (record.is_archive and known):
                     continue
-                if value.archive_id is not None and self._matches(value, index):
-                    self._moved.setdefault(value.id, entry.ident)
-                    yield value
+                if self._matches(record, index):
+                    self._moved.setdefault(record.id, entry.ident)
+                    yield record
 
-    def _is_first(self, value: Extraction, ident: str | None) -> bool:
+    def _is_first(self, record: Extraction, ident: str | None) -> bool:
         """Check that no earlier entry with a new id contains the same extraction."""
         # The first is ours. A copy that somebody typed is further down, because the store never
         # assigns a placeholder that is already in the file (`Sightings.foreign`).
-        return ident == value.entry_id or self._moved.get(value.id, ident) == ident
+        return ident == record.entry_id or self._moved.get(record.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
         """Return the record of the value at a path, or None if it is ambiguous.
@@ -212,66 +212,66 @@ class _Matcher:
         different values are ambiguous unless the text names one. Instead of an expired value,
         return an equal stored one.
         """
-        own = [value for value in listed if value.session_id == self._records.own]
-        sighted = [value for value in listed if value.id in self._records.last_sighted]
+        own = [record for record in listed if record.session_id == self._records.own]
+        sighted = [record for record in listed if record.id in self._records.last_sighted]
         named = listed[-1].replacement is None or listed[-1].archive_id is not None
-        if not (own or sighted or named) and len({value.digest for value in listed}) > 1:
+        if not (own or sighted or named) and len({record.digest for record in listed}) > 1:
             return None
         newest = (own or sighted or listed)[-1]
-        equal = (value for value in (newest, *reversed(listed)) if value.digest == newest.digest)
-        return next((value for value in equal if value.blob_id is not None), newest)
+        equal = (one for one in (newest, *reversed(listed)) if one.digest == newest.digest)
+        return next((record for record in equal if record.blob_id is not None), newest)
 
-    def _belongs(self, value: Extraction, index: int, values: _Values) -> bool:
-        if not self._matches(value, index):
+    def _belongs(self, record: Extraction, index: int) -> bool:
+        if not self._matches(record, index):
             return False
-        if (ident := self._transcript.entries[index].ident) == value.entry_id:
+        if (ident := self._transcript.entries[index].ident) == record.entry_id:
             return True
-        part = values().get((*value.path, "text") if value.block else value.path)
-        if (part.call if part else None) != value.anchor:
+        value = self._values(index).get((*record.path, "text") if record.block else record.path)
+        if (value.call if value else None) != record.anchor:
             return False
-        same = part is not None and (part.kind, part.tool) == (value.kind, value.tool)
-        if not (value.block or same):
+        same = value is not None and (value.kind, value.tool) == (record.kind, record.tool)
+        if not (record.block or same):
             return False
-        if value.anchor is None and value.session_id not in self._records.same_identity:
+        if record.anchor is None and record.session_id not in self._records.same_identity:
             return False
-        held_here = value.session_id == self._records.own or value.id in self._records.last_sighted
-        if value.anchor is not None and held_here:  # the agent made a branch or rewrote the entry
+        own = record.session_id == self._records.own or record.id in self._records.last_sighted
+        if record.anchor is not None and own:  # the agent made a branch or rewrote the entry
             return True
         if not self._transcript.form.appends_anew:
-            self._moved.setdefault(value.id, ident)  # counts only if the recorded entry is gone
+            self._moved.setdefault(record.id, ident)  # counts only if the recorded entry is gone
         return True
 
-    def _located(self, value: Extraction, index: int, values: _Values) -> Extraction:
+    def _located(self, record: Extraction, index: int) -> Extraction:
         # When Claude Code forks a session, it may join several results in one message.
-        if value.anchor is None or value.block or self._is_in(value, index):
-            return value
-        names = [isinstance(step, int) or step for step in value.path]
-        for path, part in values().items():
-            moved = replace(value, path=path)
+        if record.anchor is None or record.block or self._is_in(record, index):
+            return record
+        names = [isinstance(step, int) or step for step in record.path]
+        for path, value in self._values(index).items():
+            moved = replace(record, path=path)
             same = [isinstance(step, int) or step for step in path] == names
-            if same and self._is_in(moved, index) and part.call == value.anchor:
+            if same and self._is_in(moved, index) and value.call == record.anchor:
                 return moved
-        return value
+        return record
 
-    def _matches(self, value: Extraction, index: int) -> bool:
+    def _matches(self, record: Extraction, index: int) -> bool:
         entry = self._transcript.entries[index]
-        if entry.ident != value.entry_id and value.session_id in self._records.others.sessions:
+        if entry.ident != record.entry_id and record.session_id in self._records.others.sessions:
             return False
-        return self._is_in(value, index) and value.rest in (None, entry.rest)
+        return self._is_in(record, index) and record.rest in (None, entry.rest)
 
-    def _is_in(self, value: Extraction, index: int) -> bool:
+    def _is_in(self, record: Extraction, index: int) -> bool:
         """Check whether what replaced a value is at its path."""
         entry = self._transcript.entries[index]
-        if value.is_link:
-            return bool(entry.parent == json.loads(value.replacement or ""))
+        if record.is_link:
+            return bool(entry.parent == json.loads(record.replacement or ""))
         marks = entry.marks or _UNMARKED
-        if value.is_redacted and REDACTED not in marks.fields:  # the agent dropped the field
-            return value.is_in(self._parsed(index).entry)
-        if value.path not in marks.stands:
+        if record.is_redacted and REDACTED not in marks.fields:  # the agent dropped the field
+            return record.is_in(self._parsed(index).entry)
+        if record.path not in marks.stands:
             return False
-        if value.id not in self._digests:
-            self._digests[value.id] = token_digest(value.token)
-        return marks.stands[value.path] == self._digests[value.id]
+        if record.id not in self._digests:
+            self._digests[record.id] = token_digest(record.token)
+        return marks.stands[record.path] == self._digests[record.id]
 
 
 _UNMARKED = Marks()

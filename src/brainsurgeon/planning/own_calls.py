@@ -43,7 +43,7 @@ class OwnCalls:
             if not answers:
                 continue
             paths = {answer.path for answer in answers}
-            paths |= {part.path for part in session.transcript.values(index)}
+            paths |= {value.path for value in session.transcript.values(index)}
             listed, whole = _shortened(
                 parsed, paths, {printed: asked[printed].entry_id or "" for printed in here}
             )
