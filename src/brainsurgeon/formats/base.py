@@ -6,7 +6,6 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any
@@ -105,8 +104,10 @@ class Format(ABC):
         """Return what a line says without other lines. Every line has at least one entry."""
         entry, raw = parse(line.raw) if line.raw else None, line.raw or b""
         if entry is not None:
-            with suppress(RecursionError):  # nested too deeply: as if it could not be parsed
+            try:
                 return (self.record(entry, line, index),)
+            except RecursionError:  # nested too deeply: as if it could not be parsed
+                pass
         if raw.startswith(BOM) and (entry := parse(raw.removeprefix(BOM))) is not None:
             # Agents read such a line. It is never edited.
             read = self.record(entry, line, index)
@@ -134,17 +135,17 @@ class Format(ABC):
             yield replace(resolved, locked=LAST_TURN) if locked else resolved
 
 
-def _with_digest(value: Value, entry: JsonObject) -> Value:
+def _with_hash(value: Value, entry: JsonObject) -> Value:
     if value.dead or value.kind not in ("tool_result", "system"):
         return value
     content = value_at(entry, value.path)
     text = content if isinstance(content, str) else json.dumps(content, sort_keys=True)
-    return replace(value, digest=digest(text))
+    return replace(value, hashed=hash(text))
 
 
 def values_sent(values: Iterable[Value], sent: Sent, entry: JsonObject) -> tuple[Value, ...]:
     """Return the values of an entry. `sent` is its size in a request."""
-    listed = [_with_digest(value, entry) for value in values]
+    listed = [_with_hash(value, entry) for value in values]
     if sent == NOTHING:
         return tuple([
             value if value.dead or value.sent == 0 else replace(value, sent=0) for value in listed
@@ -164,11 +165,9 @@ def call_records(calls: Iterable[ToolCall]) -> tuple[CallFacts, ...]:
 
 
 def _call(call: ToolCall) -> CallFacts:
-    literal = json.dumps(call.arguments).encode()
     return CallFacts(
         call.call_id, call.tool, _digest_of([call.tool, call.arguments]),
-        hashlib.blake2b(literal, digest_size=8).hexdigest(), digests(call.files),
-        _writes(call.tool), len(dict_or_empty(call.arguments)) == 1,
+        tuple(map(hash, call.files)), _writes(call.tool), len(dict_or_empty(call.arguments)) == 1,
     )  # fmt: skip
 
 
@@ -183,15 +182,6 @@ def _digest_of(value: Any) -> bytes:
 @lru_cache(1024)
 def _writes(tool: str) -> bool:
     return WRITES.search(tool) is not None
-
-
-def digests(names: Iterable[str]) -> tuple[bytes, ...]:
-    return tuple(map(digest, names))
-
-
-def digest(text: str) -> bytes:
-    data = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class ParsedLine(Struct, frozen=True):
@@ -251,9 +241,10 @@ def _collect(
 def leaves(
     value: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None, *,
     locked: str | None = None, dead: bool = False,
-) -> Iterator[Value]:  # fmt: skip
-    for at, text in strings_in(value, path):
-        yield leaf(text, at, kind, tool, call, locked, dead)
+) -> list[Value]:  # fmt: skip
+    return [
+        leaf(text, at, kind, tool, call, locked, dead) for at, text in strings_in(value, path)
+    ]  # fmt: skip
 
 
 def leaf(
@@ -272,26 +263,29 @@ def leaf(
 
 def content_parts(
     content: Any, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
-) -> Iterator[Value]:
+) -> list[Value]:
     if isinstance(content, str):
-        yield from leaves(content, path, kind, tool, call)
-    for index, block in blocks_in(content):
-        yield from block_parts(block, below(path, index), kind, tool, call)
+        return leaves(content, path, kind, tool, call)
+    return [
+        part for index, block in blocks_in(content)
+        for part in block_parts(block, below(path, index), kind, tool, call)
+    ]  # fmt: skip
 
 
 def block_parts(
     block: JsonObject, path: KeyPath, kind: Kind, tool: str | None = None, call: str | None = None
-) -> Iterator[Value]:
-    """Yield a text, or a whole image or document: providers refuse a placeholder in its data."""
-    if block.get("type") == "text":
-        if text := str_or_none(block.get("text")):
-            yield Value(below(path, "text"), kind, len(text), tool, call=call)
-    elif block.get("type") in ("image", "document"):
-        data = block.get("data")
-        if not isinstance(data, str):
-            data = dict_or_empty(block.get("source")).get("data")
-        if isinstance(data, str) and data:
-            yield Value(path, kind, len(data), tool, block=True, call=call)
+) -> tuple[Value, ...]:
+    """Return a text, or a whole image or document: providers refuse a placeholder in its data."""
+    declared = block.get("type")
+    if declared == "text":
+        text = str_or_empty(block.get("text"))
+        return (Value(below(path, "text"), kind, len(text), tool, call=call),) if text else ()
+    if declared not in ("image", "document"):
+        return ()
+    data = block.get("data")
+    if not isinstance(data, str):
+        data = str_or_empty(dict_or_empty(block.get("source")).get("data"))
+    return (Value(path, kind, len(data), tool, block=True, call=call),) if data else ()
 
 
 _REFERENCES = (
@@ -300,7 +294,9 @@ _REFERENCES = (
 
 
 def references(entry: JsonObject) -> tuple[str, ...]:
-    return tuple([entry[key] for key in _REFERENCES if isinstance(entry.get(key), str)])
+    return tuple([
+        entry[key] for key in _REFERENCES if key in entry and isinstance(entry[key], str)
+    ])  # fmt: skip
 
 
 def first_line(texts: Iterable[object]) -> str:
@@ -330,10 +326,11 @@ def dict_or_empty(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def blocks_in(content: object, *types: str) -> Iterator[tuple[int, JsonObject]]:
-    for index, block in enumerate(content) if isinstance(content, list) else ():
-        if isinstance(block, dict) and (not types or block.get("type") in types):
-            yield index, block
+def blocks_in(content: object, *types: str) -> list[tuple[int, JsonObject]]:
+    return [
+        (index, block) for index, block in enumerate(content)
+        if isinstance(block, dict) and (not types or block.get("type") in types)
+    ] if isinstance(content, list) else []  # fmt: skip
 
 
 # A signature of Claude is a Protocol Buffers message in base64. Since Claude 5.1, its first field
@@ -392,10 +389,10 @@ def calls_in(
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
     """Return the texts that are more than white space, with the indexes of their blocks."""
-    texts: list[tuple[int | None, str]] = [(None, content)] if isinstance(content, str) else [
-        (index, str_or_empty(block.get("text"))) for index, block in blocks_in(content, "text")
+    texts = [(None, content)] if isinstance(content, str) else [
+        (index, block.get("text")) for index, block in blocks_in(content, "text")
     ]  # fmt: skip
-    return [(index, text) for index, text in texts if text and not text.isspace()]
+    return [(at, text) for at, text in texts if isinstance(text, str) and text.strip()]
 
 
 def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:

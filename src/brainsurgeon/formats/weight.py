@@ -11,7 +11,7 @@ from typing import Any
 from brainsurgeon.formats.base import Format, blocks_in, dict_or_empty, str_or_empty
 from brainsurgeon.formats.refusals import refusal
 from brainsurgeon.model.entries import JsonObject, KeyPath, decode
-from brainsurgeon.model.turns import ModelCall, Sent
+from brainsurgeon.model.turns import NOTHING, ModelCall, Sent
 
 _MOST = 1 << 40  # no call has so many tokens, or costs so many dollars
 
@@ -70,9 +70,12 @@ def recorded(
     )  # fmt: skip
 
 
+_written = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _given(value: Any) -> int:
     try:
-        return 0 if value is None else len(json.dumps(value, ensure_ascii=False))
+        return 0 if value is None else len(_written(value))
     except (ValueError, RecursionError):
         return 0
 
@@ -81,7 +84,7 @@ def content(value: Any, depth: int = 4) -> Sent:
     if isinstance(value, str):
         return Sent(len(value))
     blocks = blocks_in(value) if depth else ()
-    return sum((_block(block, depth - 1) for _, block in blocks), Sent())
+    return sum([_block(block, depth - 1) for _, block in blocks], NOTHING)
 
 
 def _block(block: JsonObject, depth: int) -> Sent:

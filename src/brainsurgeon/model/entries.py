@@ -80,7 +80,8 @@ class Value(Struct, frozen=True, gc=False):
     # The value is only there if its entry is, or is not, before the last compaction.
     before_compaction: bool | None = None
     sent: int | None = None  # characters in a request, if not all of them and no picture
-    digest: bytes | None = None  # of what a model sees of a result or a note of the system
+    # The hash, in this process, of what a model sees of a result or a note of the system.
+    hashed: int | None = None
 
     @property
     def size(self) -> tuple[int, int, int]:

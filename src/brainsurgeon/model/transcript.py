@@ -35,8 +35,7 @@ class CallFacts(Struct, frozen=True, gc=False):
     call_id: str | None
     tool: str
     digest: bytes
-    literal: str  # a digest of the arguments as they are written
-    files: tuple[bytes, ...] = ()  # digests of the names of the files in the arguments
+    files: tuple[int, ...] = ()  # hashes, in this process, of the files named in the arguments
     writes: bool = False  # it changes these files
     whole: bool = False  # it has one argument: a read of a whole file
 

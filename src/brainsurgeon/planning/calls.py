@@ -185,7 +185,7 @@ def sent_with(call: ModelCall, tokens: int, cached: int) -> ModelCall:
 
 class RepeatedCall(Struct, frozen=True):
     tool: str
-    arguments: str  # a digest of the literal arguments
+    arguments: str  # a digest of tool and arguments
     entry_id: str
 
 
@@ -196,7 +196,7 @@ def last_calls(newest_first: Iterable[Entry]) -> Iterator[RepeatedCall]:
         if entry.role == "prompt":
             return
         for call in reversed(entry.calls):
-            made = RepeatedCall(call.tool, call.literal, _stable_id(entry))
+            made = RepeatedCall(call.tool, call.digest.hex(), _stable_id(entry))
             last = last or made
             if (made.tool, made.arguments) != (last.tool, last.arguments):
                 return

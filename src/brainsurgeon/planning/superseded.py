@@ -9,7 +9,7 @@ from brainsurgeon.model.transcript import CallFacts
 
 # Values of a call: the id of their entry, their kind and the id of the call.
 CallValues = tuple[str | None, Kind, str | None]
-_Reads = defaultdict[bytes, defaultdict[str, list[CallValues]]]  # results by file and tool
+_Reads = defaultdict[int, defaultdict[str, list[CallValues]]]  # results by file and tool
 
 
 def superseded(transcript: Transcript) -> Mapping[CallValues, str]:
@@ -22,7 +22,7 @@ def superseded(transcript: Transcript) -> Mapping[CallValues, str]:
     """
     newer: dict[CallValues, str] = {}
     calls: dict[str | None, tuple[str, CallFacts]] = {}  # with the ids of their entries
-    same: dict[bytes, CallValues] = {}
+    same: dict[object, CallValues] = {}
     reads: _Reads = defaultdict(lambda: defaultdict(list))
     for index, entry in transcript.live():
         if entry.ident is None:
@@ -56,10 +56,10 @@ def _outdated(call: CallFacts, values: CallValues, reads: _Reads) -> Iterator[Ca
 
 def _shown(
     transcript: Transcript, index: int, failed: Container[str | None]
-) -> dict[CallValues, bytes]:  # fmt: skip
-    """Return the digests of what a model sees of the results and notes in an entry."""
-    shown: dict[CallValues, bytes] = defaultdict(bytes)
+) -> dict[CallValues, tuple[int, ...]]:  # fmt: skip
+    """Return the hashes of what a model sees of the results and notes in an entry."""
+    shown: dict[CallValues, tuple[int, ...]] = defaultdict(tuple)
     for value in transcript.values(index):
-        if value.digest is not None and not value.dead and value.call not in failed:
-            shown[transcript.entries[index].ident, value.kind, value.call] += value.digest
+        if value.hashed is not None and not value.dead and value.call not in failed:
+            shown[transcript.entries[index].ident, value.kind, value.call] += (value.hashed,)
     return shown

@@ -32,7 +32,6 @@ from brainsurgeon.formats.base import (
     content_parts,
     covers_request,
     dict_or_empty,
-    digests,
     first_line,
     is_damaged,
     leaf,
@@ -112,9 +111,9 @@ def _view(entry: JsonObject) -> ClaudeLine:
         message = {}
     content = message.get("content")
     return ClaudeLine(
-        entry, entry.get("type"), entry_id(entry), message, content, [*blocks_in(content)],
-        [*blocks_in(content, "thinking", "redacted_thinking")],
-        [*blocks_in(content, "tool_use")], [*blocks_in(content, "tool_result")],
+        entry, entry.get("type"), entry_id(entry), message, content, blocks_in(content),
+        blocks_in(content, "thinking", "redacted_thinking"), blocks_in(content, "tool_use"),
+        blocks_in(content, "tool_result"),
     )  # fmt: skip
 
 
@@ -826,8 +825,8 @@ class ClaudeCode(Format):
 
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
-        content, rest, facts = _content(view), _hash_in(entry), _facts(view, time)
-        step, sent = content.step, content.sent
+        calls, rest, facts = _calls(view), _hash_in(entry), _facts(view, time)
+        step, sent = _step(view, calls), _sent(view)
         is_message = facts.node is not None and facts.node.is_message
         attachment = entry.get("attachment")
         return Entry(
@@ -835,7 +834,7 @@ class ClaudeCode(Format):
             view.ident if rest is None else _record_id(rest, line.number), rest,
             step.parent, step.role, is_message, time,
             step.names, step.text_path, step.closes, step.cut_short,
-            values_sent(content.values, sent, entry), call_records(content.calls),
+            values_sent(_values(view), sent, entry), call_records(calls),
             _attached_file(attachment) if attachment else None,
             result_records(step.results), sent, _answered(view, time),
             tuple(_asides(view, time)) if view.kind == "assistant" else (), _thoughts(view), None,
@@ -844,7 +843,9 @@ class ClaudeCode(Format):
         )  # fmt: skip
 
     def read(self, entry: JsonObject) -> Content:
-        return _content(_view(entry))
+        view = _view(entry)
+        calls = _calls(view)
+        return Content(_step(view, calls), calls, _result_texts(view), _values(view), _sent(view))
 
     def chain(self, entries: Sequence[Entry]) -> Chain:
         return ClaudeChain(entries)
@@ -866,11 +867,6 @@ class ClaudeCode(Format):
             dead = value.dead or around.before_compaction
             sent = 0 if around.omits(value.kind, value.call) else value.sent
             yield replace(value, tool=tool, locked=locked, dead=dead, sent=sent)
-
-
-def _content(view: ClaudeLine) -> Content:
-    calls = _calls(view)
-    return Content(_step(view, calls), calls, _result_texts(view), _values(view), _sent(view))
 
 
 def _result_texts(view: ClaudeLine) -> Iterator[ResultText]:
@@ -986,8 +982,8 @@ def _sent(view: ClaudeLine) -> Sent:
 def _attached_file(attachment: object) -> CallFacts | None:
     content = dict_or_empty(dict_or_empty(attachment).get("content"))
     file = dict_or_empty(content.get("file"))
-    whole = file.get("numLines") == file.get("totalLines")
-    return CallFacts(None, "Read", b"", "", digests(files_in(file)), whole=whole) if file else None
+    hashed, whole = tuple(map(hash, files_in(file))), file.get("numLines") == file.get("totalLines")
+    return CallFacts(None, "Read", b"", hashed, whole=whole) if file else None
 
 
 def _answered(view: ClaudeLine, time: float | None) -> ModelCall | None:

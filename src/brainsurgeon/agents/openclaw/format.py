@@ -99,8 +99,8 @@ def _view(entry: JsonObject) -> OpenClawLine:
     content, role = message.get("content"), _role(entry)
     own = content if role in ("assistant", BOOKKEEPING) else None
     return OpenClawLine(
-        entry, kind, role, message, content, [*blocks_in(own, "thinking")],
-        [*blocks_in(own, "toolCall")],
+        entry, kind, role, message, content, blocks_in(own, "thinking"),
+        blocks_in(own, "toolCall"),
     )  # fmt: skip
 
 
@@ -515,13 +515,13 @@ class OpenClaw(Format):
 
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
-        content, answers = self._content(view), view.role == "assistant"
-        step, sent = content.step, content.sent
+        calls, sent, answers = _calls(view), _sent(view), view.role == "assistant"
+        step = _step(view, calls)
         ident = None if view.kind == "session" else usable_id(entry.get("id"))
         return Entry(
             index, line.terminated, ident, None, step.parent, step.role, _is_message(view), time,
             step.names, step.text_path, step.closes, step.cut_short,
-            values_sent(content.values, sent, entry), call_records(content.calls), None,
+            values_sent(self._values(view), sent, entry), call_records(calls), None,
             result_records(step.results), sent, _answered(view, time), (),
             _thoughts(view) if answers else None, _reasoning(view) if answers else None,
             _dropped(view.message) if answers else 0, view.kind == "compaction",
@@ -530,9 +530,7 @@ class OpenClaw(Format):
         )  # fmt: skip
 
     def read(self, entry: JsonObject) -> Content:
-        return self._content(_view(entry))
-
-    def _content(self, view: OpenClawLine) -> Content:
+        view = _view(entry)
         calls = _calls(view)
         return Content(
             _step(view, calls), calls, _result_texts(view), self._values(view), _sent(view)
