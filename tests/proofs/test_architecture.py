@@ -71,10 +71,10 @@ IMPURE_PACKAGES = {
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # The formats of the agents are as pure as what they share.
 AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
-# They read databases of agents; only `agents.openclaw.writing` changes rows.
+# They read databases of agents; only those that import `files.transactions` change rows.
 SQLITE_MODULES = {
     *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows", "writing")),
-    "agents.rows", "files.sqlite",
+    "agents.rows", "files.sqlite", "files.transactions",
 }  # fmt: skip
 
 # The modules that may change files in a session's directory, and their permitted callers.
@@ -82,6 +82,7 @@ SESSION_WRITERS = {
     "files.attributes": {"files.exchange", "files.reading"},
     "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
     "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
+    "files.transactions": {"agents.rows", "agents.openclaw.writing"},
     "agents.openclaw.writing": {"agents.openclaw.rows"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from brainsurgeon.agents import rows
-from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.rows import UNTRIED
 from brainsurgeon.errors import StoreUnusableError
-from brainsurgeon.files import leases
+from brainsurgeon.files import leases, transactions
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
@@ -39,7 +38,7 @@ def count_differing(before, now):
 
 def note_writers(monkeypatch):
     """Note each connection with which an agent's database is changed."""
-    opened, original = [], writing.writing
+    opened, original = [], transactions.writing
 
     @contextmanager
     def noting(path):
@@ -47,7 +46,7 @@ def note_writers(monkeypatch):
             opened.append(database)
             yield database
 
-    monkeypatch.setattr(writing, "writing", noting)
+    monkeypatch.setattr(transactions, "writing", noting)
     return opened
 
 

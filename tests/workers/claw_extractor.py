@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.agents import rows
 from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.errors import BusyError, FailedError
+from brainsurgeon.files import transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.discovery import open_session
@@ -63,7 +64,7 @@ def extract_once(path, session, directory, counts):
         ]
     locked = []
     for edits in filter(None, prepared):
-        with writing.writing(path) as database:
+        with transactions.writing(path) as database:
             writing.change(
                 path, database, session, edits, lambda _: locked.append(time.monotonic()),
                 compressing=compressing, durable=False,

@@ -10,6 +10,7 @@ from pathlib import Path
 from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.openclaw.database import plain
 from brainsurgeon.agents.rows import RowEdit
+from brainsurgeon.files import transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.discovery import open_session
@@ -29,7 +30,7 @@ def main():
         time.sleep(0.3)
 
     try:
-        with writing.writing(path) as database:
+        with transactions.writing(path) as database:
             writing.change(path, database, session, [edit], gate, compressing=True, durable=False)
     except RefusedError as error:
         print(error)

@@ -10,7 +10,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.files import leases
+from brainsurgeon.files import leases, sqlite, transactions
 from brainsurgeon.files.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.formats.base import Format
@@ -230,13 +230,15 @@ class OpenRows(Opened):
     """A session in a database."""
 
     read_only_reason: str | None  # why the database may not be written
+    database: sqlite3.Connection
 
     def __init__(
         self, databases: "Databases", file: SessionFile, key: str,
         sizes: Iterable[tuple[int, int]], check_stop: Callable[[], None], held: ExitStack,
     ) -> None:  # fmt: skip
         self.databases, self.forms = databases, {databases.form.name: databases.form}
-        self.check_stop, self._held, self.own_ms = check_stop, held, file.own_ms
+        self.file, self.own_ms = file, file.own_ms
+        self.check_stop, self._held = check_stop, held
         self.lines: RowLines = RowLines(self.fetch, RowIndex(sizes), check_stop)
         self.fingerprint = self.fingerprint_of(self.lines.index.size)
         self.file = replace(file, fingerprint=self.fingerprint, key=key)
@@ -249,30 +251,27 @@ class OpenRows(Opened):
     def fingerprint_of(self, size: int) -> Fingerprint:
         """Return a fingerprint that changes with every change of the session by its agent."""
 
-    @property
-    @abstractmethod
-    def generation(self) -> object:
-        """What changes when the agent writes rows anew."""
-
-    @property
-    @abstractmethod
-    def context_tokens(self) -> int | None: ...
-
     @abstractmethod
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
         """Raise NotIdleError if the agent is at work on the session."""
 
-    @abstractmethod
-    def kept(self, row: Row) -> Columns | None:
+    @property
+    def generation(self) -> object:
+        """What changes when the agent writes rows anew."""
+        return None
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The size of the context window, if the agent states it."""
+        return None
+
+    def kept(self, row: Row) -> Columns | None:  # noqa: ARG002
         """Return what must be kept to store the text of a row as it is again, if anything."""
+        return None
 
     @abstractmethod
     def row_with(self, text: bytes, kept: Columns | None) -> Row:
         """Return the row to be stored for a text. `kept` is what the agent stored for it."""
-
-    @abstractmethod
-    def writing(self) -> AbstractContextManager[None]:
-        """Open the database for writing, once it is released."""
 
     @abstractmethod
     def change(
@@ -308,9 +307,15 @@ class OpenRows(Opened):
         unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
         return self.databases.obstacle(path) or (unproven and UNTRIED.format(unproven))
 
-    def release(self) -> None:
-        """Close the database. Raises BusyError if it was open as immutable, but was written to."""
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Open the database for writing.
+
+        Raises BusyError if it was open as immutable, but was written to.
+        """
         self._held.close()
+        with transactions.writing(self.file.directory) as self.database:
+            yield
 
     def edit_of(
         self, row: RowPlan, before: Row, value_of: Callable[[int], bytes],
@@ -330,8 +335,8 @@ class Databases(ABC):
     def below(self, root: str) -> Iterator[Database | Unreadable]:
         """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
 
-    @abstractmethod
-    def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]: ...
+    def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]:
+        return sqlite.reading(path, in_use=sqlite.held_open(path))
 
     @abstractmethod
     def layout(self, connection: sqlite3.Connection) -> Layout: ...
@@ -352,21 +357,21 @@ class Databases(ABC):
     ) -> AbstractContextManager[OpenRows]:
         """Open a session. Raises RefusedError, BusyError or OSError."""
 
-    @abstractmethod
-    def misplaced(self, path: str) -> str | None:
+    def misplaced(self, path: str) -> str | None:  # noqa: ARG002
         """Return why its agent's sessions may be elsewhere, or others' sessions here, or None."""
+        return None
 
-    @abstractmethod
     def obstacle(self, path: str) -> str | None:
         """Return why a database of a known layout may not be written, or None."""
+        return self.misplaced(path) or transactions.unwritable(path)
 
-    @abstractmethod
-    def engine(self, path: str) -> tuple[str, str] | None:
+    def engine(self, path: str) -> tuple[str, str] | None:  # noqa: ARG002
         """Return why turns may be stored elsewhere, and what `databases = "engines"` does then."""
+        return None
 
-    @abstractmethod
-    def archives(self, connection: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:
+    def archives(self, connection: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:  # noqa: ARG002
         """Yield ids and texts of archived sessions, perhaps compressed. Raises RefusedError."""
+        yield from ()
 
     @abstractmethod
     def rows(self, path: str, session: str, seqs: Iterable[int]) -> Iterator[tuple[int, Row]]:

@@ -443,10 +443,9 @@ class _RowsAttempt:
 
     def run(self) -> Rewrite:
         session = self._session
-        with self._store.lock(self._change.session_id, check_stop=session.check_stop):
-            session.release()
-            with session.writing():
-                return self._carry_out()
+        lock = self._store.lock(self._change.session_id, check_stop=session.check_stop)
+        with lock, session.writing():
+            return self._carry_out()
 
     def _carry_out(self) -> Rewrite:
         done: list[Edit] = []

@@ -8,7 +8,7 @@ import pytest
 
 from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw.gate import windows
-from brainsurgeon.files import sqlite
+from brainsurgeon.files import sqlite, transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import NotIdleError, Root
 from brainsurgeon.sessions.discovery import open_session
@@ -390,16 +390,16 @@ class TestFinding:
     def test_database_of_another_user_is_unwritable(self, claw):
         """The agent could not open a log of another user; root and the owner may write."""
         path = str(claw.path)
-        assert openclaw_database.unwritable(path) is None
+        assert transactions.unwritable(path) is None
         os.chown(path, 65534, 65534)
         claw.path.parent.chmod(0o755)
-        assert openclaw_database.unwritable(path) is None
+        assert transactions.unwritable(path) is None
         result = os.open(claw.base, os.O_TMPFILE | os.O_RDWR)
         if (child := os.fork()) == 0:
             try:
                 os.chdir(claw.path.parent)  # the other user could not reach it by its path
                 os.setuid(65533)
-                why = openclaw_database.unwritable(claw.path.name)
+                why = transactions.unwritable(claw.path.name)
                 os.write(result, (why or "nothing").encode())
             finally:
                 os._exit(0)

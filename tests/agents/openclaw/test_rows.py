@@ -23,7 +23,7 @@ from brainsurgeon.agents.openclaw.database import Payload, plain
 from brainsurgeon.agents.openclaw.gate import Gate, fence
 from brainsurgeon.agents.rows import MOST_ROWS, RowEdit, RowIndex, RowPlan, RowSpan, by_row, chunks
 from brainsurgeon.errors import BusyError
-from brainsurgeon.files import sqlite
+from brainsurgeon.files import sqlite, transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.plans import Removal, Restoration
 from brainsurgeon.sessions.discovery import current_state, open_session
@@ -57,7 +57,7 @@ def gate_of(session):
 def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
     """Change rows with the real writer; return its result."""
     path = str(claw.path)
-    with writing.writing(path) as database:
+    with transactions.writing(path) as database:
         return writing.change(
             path, database, session.window.session, edits, gate or gate_of(session),
             durable=durable, compressing=session.schema.compressing, clock=clock,
@@ -402,7 +402,7 @@ class TestChanging:
 
     def test_lock_held_by_the_agent_is_busy_after_a_wait(self, claw, monkeypatch):
         """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
-        monkeypatch.setattr(writing, "PATIENCE", 0.2)
+        monkeypatch.setattr(transactions, "PATIENCE", 0.2)
         session, edits = open_and_plan(claw)
         gate = gate_of(session)
         agent = plain_connection(claw.path)
@@ -503,7 +503,7 @@ class TestChanging:
         edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
         calls = []
 
-        with writing.writing(str(claw.path)) as opened.database:
+        with transactions.writing(str(claw.path)) as opened.database:
             before = opened.lines.row(place)
             writing.change(
                 str(claw.path),

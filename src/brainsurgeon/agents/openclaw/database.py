@@ -296,12 +296,6 @@ def misplaced(path: str) -> str | None:
     return None
 
 
-def unwritable(path: str) -> str | None:
-    # Side files that SQLite creates would belong to this user, and the agent could not open them.
-    owner = os.stat(path, follow_symlinks=False).st_uid
-    return None if os.geteuid() in (0, owner) else "the database belongs to another user"
-
-
 # `<state directory>/state/openclaw.sqlite` lists the path of each agent's database. It also lists
 # which processes have a database open, since when, and when each process started. (openclaw
 # 2026.9.6, `dist/openclaw-state-db-read-connection-*.mjs`; seen with 2026.8.1 to 2026.9.6)

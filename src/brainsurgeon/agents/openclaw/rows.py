@@ -88,9 +88,6 @@ class OpenWindow(OpenRows):
         session = self.window.session
         return database.payloads(self.database, self.schema, session, first, last)
 
-    def fingerprint_of(self, size: int) -> Fingerprint:
-        return fingerprint(self.path, self.window, size, self.own_ms)
-
     @property
     def generation(self) -> str | None:
         return self.window.events.generation
@@ -98,6 +95,9 @@ class OpenWindow(OpenRows):
     @property
     def context_tokens(self) -> int | None:
         return gate.context_tokens(self.database, self.window.session)
+
+    def fingerprint_of(self, size: int) -> Fingerprint:
+        return fingerprint(self.path, self.window, size, self.own_ms)
 
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
         # An old open turn counts as closed in a file, but here only if its process was killed.
@@ -131,11 +131,6 @@ class OpenWindow(OpenRows):
             if own.line() == text:
                 return own
         return database.plain(text, compressing=self.schema.compressing)
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        with writing.writing(self.path) as self.database:
-            yield
 
     def change(
         self, edits: Sequence[RowEdit], quiet: float, clock: Callable[[], float], *, durable: bool
@@ -204,9 +199,6 @@ class OpenClawDatabases(Databases):
 
     def misplaced(self, path: str) -> str | None:
         return database.misplaced(path)
-
-    def obstacle(self, path: str) -> str | None:
-        return database.misplaced(path) or database.unwritable(path)
 
     def engine(self, path: str) -> tuple[str, str] | None:
         selected = database.selected(path)

@@ -6,29 +6,16 @@ transcript, like OpenClaw's `rewriteSqliteTranscriptEventRowsInTransaction` (ope
 No index contains the changed columns, and no trigger fires.
 """
 
-import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import astuple
 
 from brainsurgeon.agents.rows import RowEdit
-from brainsurgeon.errors import BusyError, FailedError
-from brainsurgeon.files import sqlite
-from brainsurgeon.files.processes import boot_clock
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.files.sqlite import AgentDatabaseError
-
-PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
-# Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and
-# the checks at the beginning may be out of date.
-LONGEST_HOLD = 1.0
-# KiB of SQLite's cache. The longest row fits, and is not read from the disk again under the lock:
-# comparing 16 MB takes 64 ms, with the default cache of 2 MB 166 ms (SQLite 3.40.1).
-CACHE = 40 << 10
+from brainsurgeon.files.transactions import transaction
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE_PLAIN = "UPDATE transcript_events SET event_json = CAST(? AS TEXT)" + _WHERE  # noqa: S608
@@ -47,8 +34,8 @@ def change(
     """Change all rows in `edits` in one transaction, or none of them.
 
     Returns the time (milliseconds) and the generation that the change gave the session. `gate` is
-    called under the lock. Raises RefusedError if it returns a reason or the session changed,
-    BusyError if the agent keeps the lock for PATIENCE, FailedError if SQLite fails.
+    called under the lock. Raises RefusedError if it returns a reason or the session changed, and as
+    `transaction`.
     """
     # Prepared before the lock is taken.
     update = _UPDATE if compressing else _UPDATE_PLAIN
@@ -58,41 +45,14 @@ def change(
         for edit in edits
     ]
     generation = uuid.uuid4().hex
-    with _explained(path):
-        database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-        database.execute("BEGIN IMMEDIATE")
-        locked = boot_clock()
-        try:
-            if reason := gate(database):
-                raise RefusedError(reason)
-            for row in values:
-                if database.execute(update, row).rowcount != 1:
-                    raise RefusedError("a row changed meanwhile")
-            at = _mark(database, session, generation, int(clock() * 1000))
-            if boot_clock() - locked > LONGEST_HOLD:
-                raise RefusedError("this process was stopped while it held the lock")
-            database.execute("COMMIT")
-        finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-        database.execute("PRAGMA shrink_memory")
+    with transaction(path, database, durable=durable):
+        if reason := gate(database):
+            raise RefusedError(reason)
+        for row in values:
+            if database.execute(update, row).rowcount != 1:
+                raise RefusedError("a row changed meanwhile")
+        at = _mark(database, session, generation, int(clock() * 1000))
     return at, generation
-
-
-@contextmanager
-def writing(path: str) -> Iterator[sqlite3.Connection]:
-    """Open an agent's database for writing. A running agent checkpoints the changes."""
-    with ExitStack() as held:
-        with _explained(path):
-            database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))
-            if os.path.realpath(path) != path:
-                raise RefusedError("a link was put into its path meanwhile")
-            database.execute("PRAGMA foreign_keys = ON")
-            database.execute("PRAGMA wal_autocheckpoint = 0")
-            database.execute(f"PRAGMA cache_size = -{CACHE}")
-            # A constraint of the table calls a function, which needs a trusted schema.
-            database.execute("PRAGMA trusted_schema = ON")
-        yield database  # not in `_explained`: the block also uses our own store
 
 
 def _mark(connection: sqlite3.Connection, session: str, generation: str, now: int) -> int:
@@ -111,15 +71,3 @@ def _mark(connection: sqlite3.Connection, session: str, generation: str, now: in
     if (rotated, len(touched)) != (1, 1):
         raise RefusedError("the session was deleted meanwhile")
     return int(touched[0][0])
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    try:
-        yield
-    except AgentDatabaseError as error:
-        if error.code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise BusyError(f"{path}: its agent is writing to it; try again") from error
-        full = error.code.startswith("SQLITE_FULL")
-        why = "the disk is full" if full else f"it cannot be written ({error.code})"
-        raise FailedError(f"{path}: {why}; this step changed nothing") from error
