@@ -23,7 +23,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from brainsurgeon import log
-from brainsurgeon.agents import DATABASES, is_session_name
+from brainsurgeon.agents import is_database, is_session_name
 from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import (
     BrainsurgeonError,
@@ -313,8 +313,7 @@ class _Daemon:
         from watchfiles import watch  # noqa: PLC0415  not needed if watch = false
 
         def is_watched(_: object, path: str) -> bool:
-            name = os.path.basename(path)
-            return is_session_name(name) or name.removesuffix(LOG) in DATABASES
+            return is_session_name(os.path.basename(path)) or is_database(path.removesuffix(LOG))
 
         for changes in watch(
             *roots,

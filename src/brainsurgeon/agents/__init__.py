@@ -1,5 +1,6 @@
 """The agents on this machine: a folder each, and its line here."""
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,7 @@ _SIDE_FILE, _ARCHIVE = (
     )
 )  # fmt: skip
 SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
-DATABASES = {one.filename: one for agent in AGENTS if (one := agent.databases)}
+DATABASES = [agent.databases for agent in AGENTS if agent.databases]
 
 
 def default_root() -> str:
@@ -127,8 +128,17 @@ def superseded(file: SessionFile) -> bool:
     return not file.in_database and keeps_rows(file.agent_directory)
 
 
+def is_database(path: str) -> bool:
+    """Check, by its path alone, whether a file may be a database with sessions."""
+    return any(databases.has(path) for databases in DATABASES)
+
+
 def databases_of(path: str) -> Databases:
-    return DATABASES[os.path.basename(path)]
+    """Return whose database is at a path. Raises OSError if no agent knows the path."""
+    for databases in DATABASES:
+        if databases.has(path):
+            return databases
+    raise OSError(errno.ENODEV, "no agent has its database at this path")
 
 
 def directories_of(working_directory: str) -> Iterator[str]:

@@ -328,8 +328,11 @@ class OpenRows(Opened):
 class Databases(ABC):
     """How an agent keeps sessions in databases."""
 
-    filename: str
     form: Format  # of the lines
+
+    @abstractmethod
+    def has(self, path: str) -> bool:
+        """Check, by its path alone, whether a file may be one of these databases."""
 
     @abstractmethod
     def below(self, root: str) -> Iterator[Database | Unreadable]:

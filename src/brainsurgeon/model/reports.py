@@ -17,8 +17,9 @@ DISABLED = "nothing is extracted: enabled = false in the configuration"
 
 class DatabaseStatus(Struct, frozen=True):
     agent: str
+    title: str  # of the program to which the agent belongs
     path: str
-    program: str | None
+    program: str | None  # the version of the program that wrote it
     layout: int | None
     left_alone: str | None  # why nothing is extracted from this database
     differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each

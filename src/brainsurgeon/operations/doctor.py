@@ -318,7 +318,7 @@ def _databases(settings: Settings) -> Iterator[Finding]:
             for difference in layout.differences:
                 yield Finding("note", f"{layout.path}: {difference}", _REPORT)
         else:
-            program = f"OpenClaw {layout.program or 'of unknown version'}"
+            program = f"{layout.title} {layout.program or 'of unknown version'}"
             yield Finding("ok", f"{layout.path}: {program}, layout {layout.layout} is supported")
 
 

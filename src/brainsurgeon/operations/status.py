@@ -7,12 +7,20 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from brainsurgeon.agents import DATABASES, FORMATS, databases_of, only_read
+from brainsurgeon.agents import (
+    FORMATS,
+    agent_at,
+    databases_of,
+    is_database,
+    only_read,
+    owner_of,
+)
 from brainsurgeon.agents.rows import Database
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
 from brainsurgeon.files.reading import RefusedError, open_session
+from brainsurgeon.formats.recognition import UNKNOWN
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind
@@ -47,9 +55,11 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
 
 
 def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
+    inside = f"{item.path}/"
+    title = agent_at(inside).title
     if isinstance(item, Unreadable):
-        agent = os.path.basename(os.path.dirname(os.path.dirname(item.path)))
-        return DatabaseStatus(agent, item.path, None, None, item.why)
+        owner = owner_of(inside, UNKNOWN, lambda: b"")
+        return DatabaseStatus(owner.name, title, item.path, None, None, item.why)
     try:
         kept, schema = databases_of(item.path), layout_of(item)
         if schema.empty:
@@ -60,13 +70,13 @@ def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
-        return DatabaseStatus(item.agent, item.path, None, None, why)
+        return DatabaseStatus(item.agent, title, item.path, None, None, why)
     if settings.databases == "auto":
         reasons += (kept.engine(item.path) or ())[:1]
-    reason = next((why for why in reasons if why), None)
     return DatabaseStatus(
-        item.agent, item.path, schema.program, schema.version, reason, schema.differences
-    )
+        item.agent, title, item.path, schema.program, schema.version,
+        next(filter(None, reasons), None), schema.differences,
+    )  # fmt: skip
 
 
 def status(settings: Settings, store: Store, now: float) -> reports.Status:
@@ -178,7 +188,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
     numbers = dict.fromkeys(get_args(TroubleKind), 0)
     for trouble in troubles(settings, store, now, problems, lost, soon):
         numbers[trouble.kind] += 0 if trouble.harmless else trouble.number
-    databases = [place for place in problems if os.path.basename(place.path) in DATABASES]
+    databases = [place for place in problems if is_database(place.path)]
     return [
         Metric("enabled", "Whether anything may be extracted.", settings.enabled),
         Metric("troubles", "The troubles that `status --check` names.", numbers, label="trouble"),

@@ -96,7 +96,9 @@ def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
 def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
     lines = []
     for database in listed:
-        version = f"OpenClaw {database.program or 'of unknown version'}, layout {database.layout}"
+        version = (
+            f"{database.title} {database.program or 'of unknown version'}, layout {database.layout}"
+        )
         layout = "" if database.layout is None else f" ({version})"
         reason = database.left_alone
         state = f"left alone, {safe(reason)}" if reason else "its sessions are pruned"

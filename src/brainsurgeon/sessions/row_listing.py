@@ -53,7 +53,7 @@ def list_rows(
 
 
 def _below(root: Root) -> Iterator[tuple[Databases, Database | Unreadable]]:
-    return ((kept, item) for kept in agents.DATABASES.values() for item in kept.below(root.path))
+    return ((kept, item) for kept in agents.DATABASES for item in kept.below(root.path))
 
 
 def items_below(roots: Iterable[Root]) -> Iterator[Database | Unreadable]:

@@ -159,8 +159,10 @@ class OpenWindow(OpenRows):
 
 
 class OpenClawDatabases(Databases):
-    filename = database.NAME
     form = OpenClawRows()
+
+    def has(self, path: str) -> bool:
+        return os.path.basename(path) == database.NAME
 
     def below(self, root: str) -> Iterator[Database | Unreadable]:
         return database.databases(root)
