@@ -27,6 +27,7 @@ from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions.row_listing import list_rows_at
 from building.world import LONG_AGO, World
 
+NAME = "notes.sqlite"
 TEXT = "a long result " * 500
 
 
@@ -89,11 +90,13 @@ def fingerprint(name, size, changed):
 class Notes(Databases):
     """What the small agent tells of its databases."""
 
-    filename = "notes.sqlite"
     form = Generic()
 
+    def has(self, path):
+        return path.endswith(f"/{NAME}")
+
     def below(self, root):
-        path = f"{root}/{self.filename}"
+        path = f"{root}/{NAME}"
         yield Database(root, "small", root, path)
 
     def layout(self, _):
@@ -132,7 +135,7 @@ class Notes(Databases):
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """Return a world with two sessions of the small agent in a database."""
-    monkeypatch.setitem(agents.DATABASES, Notes.filename, Notes())
+    monkeypatch.setattr(agents, "DATABASES", [*agents.DATABASES, Notes()])
     world = World(tmp_path)
     with closing(connected(world)) as database, database:
         database.execute("PRAGMA journal_mode = WAL")
@@ -152,7 +155,7 @@ def world(tmp_path, monkeypatch):
 
 
 def connected(world):
-    return sqlite3.connect(world.root / Notes.filename)
+    return sqlite3.connect(world.root / NAME)
 
 
 def notes(world):
@@ -182,7 +185,7 @@ def test_sessions_in_rows_are_pruned_restored_and_listed(world):
 def test_interrupted_change_is_judged_by_its_rows(world, made):
     """A change in the journal was made if its row has the new digest, else it is undone."""
     world.scan(keep_recent=0)
-    path = str(world.root / Notes.filename)
+    path = str(world.root / NAME)
     (file, _) = list_rows_at([Root(str(world.root))], path)
     record = next(row for row in world.store.sessions.all() if row.path == file.path)
     digests = digest(notes(world)[1][1].encode()).hex(), "another"
