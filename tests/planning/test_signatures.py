@@ -95,10 +95,8 @@ def judged(standing, changes, *, edited=(), left=(), defer=False, **how):
     """Judge changes, given the places of signed thinking that is edited, and of placeholders."""
     rules = DEFER if defer else Rules(())
     how = {"remembers": False, "pristine": False, **how}
-    return judge(
-        Signatures(list(standing), list(left)), changes, [(start, PATH) for start in edited], rules,
-        **how,
-    )  # fmt: skip
+    places = {(start, PATH) for start in edited}
+    return judge(Signatures(list(standing), changes, places, list(left)), rules, **how)
 
 
 def removed(verdict):
@@ -164,8 +162,7 @@ def test_no_signature_leaves_from_between_others():
 
     standing = [signature(100), replace(signature(300), unsound=HOLLOW), signature(500)]
     verdict = judge(
-        Signatures(standing), [], [], Rules((), drop_signatures="broken"), remembers=False,
-        pristine=False,
+        Signatures(standing), Rules((), drop_signatures="broken"), remembers=False, pristine=False
     )  # fmt: skip
     assert removed(verdict) == [300, 500]
 
@@ -186,7 +183,7 @@ def test_drop_signatures_removes_stale_and_hollow_signatures(drop_signatures, re
         signature(6000, stays="it is pinned"),
     ]  # fmt: skip
     verdict = judge(
-        Signatures(standing, left=[1000]), [], [], Rules((), drop_signatures=drop_signatures),
+        Signatures(standing, left=[1000]), Rules((), drop_signatures=drop_signatures),
         remembers=False, pristine=False,
     )  # fmt: skip
 

@@ -27,15 +27,15 @@ class Fingerprint(Struct, frozen=True):
         return self.device, self.inode
 
 
-class Judged(NamedTuple):
+class LastScan(NamedTuple):
     skipped_under: str | None  # rules under which later runs may skip the unchanged file
-    rules: str  # of the scan that judged the file
+    rules: str  # of that scan
     outcome: str
 
 
 # The hash of a file's fingerprint, the time when something in it is due, the result of the scan.
 # Tuples take little memory: a tree may have 100,000 files.
-KnownFile = tuple[int, float | None, Judged]
+KnownFile = tuple[int, float | None, LastScan]
 
 
 class Listing(NamedTuple):

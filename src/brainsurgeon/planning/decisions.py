@@ -30,8 +30,8 @@ from brainsurgeon.planning.rules import (
     otherwise,
     state_of,
 )
-from brainsurgeon.planning.signatures import TWICE, Gatherer, SignatureVerdict, judge
-from brainsurgeon.planning.snapshot import Locks, Place, Snapshot
+from brainsurgeon.planning.signatures import Gatherer, Signatures, SignatureVerdict, judge
+from brainsurgeon.planning.snapshot import TWICE, Locks, Place, Snapshot
 from brainsurgeon.planning.superseded import CallValues, superseded
 
 _MOST_WARNINGS = 100
@@ -124,7 +124,7 @@ class Decider(Struct, frozen=True):
     def decide(self, archivals: Archivals, locks: Locks) -> Decisions:
         """Decide about all entries. Raises ArchiveRefusedError."""
         session, found, decisions = self.session, self.session.found, Decisions()
-        signatures = Gatherer(session, self.rules, archivals.leaving, locks)
+        gatherer = Gatherer(session, self.rules, archivals.leaving, locks)
         restores = Restores(session)
         decider = _EntryDecider(self, decisions, archivals, locks)
         for verdict in archivals.verdicts:
@@ -133,12 +133,12 @@ class Decider(Struct, frozen=True):
             if entry.ident is not None:
                 restores.note_id(entry.ident)
             if not decider.concerns(index, entry):
-                signatures.note_extracted(index)
+                gatherer.note_extracted(index)
                 continue
-            bound = signatures.note_signatures(index)
+            bound = gatherer.note_signatures(index)
             standing = tuple(found.standing.get(index, ()))
             wanted = [value for value in standing if restores.wants(value)]
-            unfit = signatures.note_unfit(index, wanted, standing)
+            unfit = gatherer.note_unfit(index, wanted, standing)
             back = tuple(
                 value for value in restores.without_unfit(wanted, unfit)
                 if (index, value.id) not in found.copies
@@ -149,12 +149,12 @@ class Decider(Struct, frozen=True):
             if changes.needs_draft:
                 decisions.entries.append(changes)
             if changes.needs_draft or standing:
-                signatures.note_changes(
+                gatherer.note_changes(
                     index, self._removed(changes), [one.path for one in changes.back], changes.left
                 )
-            signatures.note_extracted(index)
+            gatherer.note_extracted(index)
         decisions.missed += restores.missed
-        self._judge(decisions, signatures, pristine=restores.pristine)
+        self._judge(decisions, gatherer.signatures, pristine=restores.pristine)
         return decisions
 
     def _possible(self, changes: EntryChanges, decisions: Decisions, locks: Locks) -> EntryChanges:
@@ -192,12 +192,11 @@ class Decider(Struct, frozen=True):
             paths += [changes.archival.text_path, *([LINK] if linked else [])]
         return [*paths, *(self.own.paths(changes.index) if changes.redacts else ())]
 
-    def _judge(self, decisions: Decisions, signatures: Gatherer, *, pristine: bool) -> None:
+    def _judge(self, decisions: Decisions, signatures: Signatures, *, pristine: bool) -> None:
         """Decide which signatures leave, and whether the session may be changed at all."""
         session, rules = self.session, self.rules
         verdict = decisions.verdict = judge(
-            signatures.signatures, signatures.changes, signatures.edited,
-            rules if self.extract else replace(rules, drop_signatures=""),
+            signatures, rules if self.extract else replace(rules, drop_signatures=""),
             remembers=session.habits.remembers and self.extract and rules.enabled,
             pristine=pristine,
         )  # fmt: skip
@@ -236,7 +235,7 @@ class _EntryDecider:
             return True
         if index in self._archivals.made or index in self._archivals.emptied:
             return True
-        return self._decider.own.concern(entry)
+        return self._decider.own.concerns(entry)
 
     def decide(
         self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...], *,
@@ -247,7 +246,7 @@ class _EntryDecider:
         `bound`: it contains a signature that covers the request before it.
         """
         entry, archivals = self._transcript.entries[index], self._archivals
-        ident, own_call = entry.ident or "", self._decider.own.concern(entry)
+        ident, own_call = entry.ident or "", self._decider.own.concerns(entry)
         archival = archivals.made.get(index)
         if archival and (back or own_call):
             raise ArchiveRefusedError(ident)

@@ -58,7 +58,7 @@ class OwnCalls:
                     if call_id and printed.ident in answer.text:
                         self.calls[call_id] = request.entry_id or ""
 
-    def concern(self, entry: Entry) -> bool:
+    def concerns(self, entry: Entry) -> bool:
         if not (self.answers or self.calls) or entry.ident is None:
             return False
         calls = (call.call_id or entry.ident for call in entry.calls)

@@ -24,8 +24,7 @@ from brainsurgeon.planning.decisions import Decider, Decisions
 from brainsurgeon.planning.drafts import Draft, Drafts
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldRequests
-from brainsurgeon.planning.signatures import TWICE
-from brainsurgeon.planning.snapshot import Locks, Snapshot
+from brainsurgeon.planning.snapshot import TWICE, Locks, Snapshot
 
 _UNSURE = "it is uncertain whether it is the recorded entry"
 

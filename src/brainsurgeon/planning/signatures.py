@@ -23,12 +23,11 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import LINK
-from brainsurgeon.planning.snapshot import Locks, Place, Snapshot
+from brainsurgeon.planning.snapshot import TWICE, Locks, Place, Snapshot
 
 BROKEN = "signature broken by this rewrite"
 DOUBTFUL = "its signature may have been made while earlier values were different"
 STALE = "its signature does not match the entries before it"
-TWICE = "its id occurs twice in the file"
 UNFIT = "its signature would not match the entries before it"
 _GPT = re.compile(r"(?<![a-z])gpt-([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}))?(?![0-9])")
@@ -72,7 +71,11 @@ class SentChange(Struct, frozen=True):
 
 
 class Signatures(Struct):
+    """The signatures of a session, and what is planned for it."""
+
     standing: list[Signature] = field(default_factory=list)
+    changes: list[SentChange] = field(default_factory=list)
+    edited: set[Place] = field(default_factory=set)  # where values are removed or restored
     # Indexes of live entries with values that stay extracted.
     left: list[int] = field(default_factory=list)
     # Entries whose signed thinking should be restored, but would be invalid.
@@ -94,19 +97,17 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 def judge(
-    signatures: Signatures, changes: Sequence[SentChange], edited: Container[Place],
-    rules: Rules, *, remembers: bool, pristine: bool,
-) -> SignatureVerdict:  # fmt: skip
-    """Decide which signatures to remove, given all planned changes of sent values.
+    signatures: Signatures, rules: Rules, *, remembers: bool, pristine: bool
+) -> SignatureVerdict:
+    """Decide which signatures to remove. Those in `edited` places are edited anyway.
 
-    At the places `edited`, signed thinking is edited anyway. `pristine` restores everything, even
-    if signatures become invalid. If the agent `remembers` (see `Habits`), signatures after
-    extracted values are doubtful.
+    `pristine` restores everything, even if signatures become invalid. If the agent `remembers`
+    (see `Habits`), signatures after extracted values are doubtful.
     """
     if not signatures.standing:  # most sessions: the lists below would take memory for nothing
         return SignatureVerdict(unfit=tuple(dict.fromkeys(signatures.unfit)))
-    here = [one for one in signatures.standing if one.place not in edited]
-    unfit = list(signatures.unfit)
+    here = [one for one in signatures.standing if one.place not in signatures.edited]
+    unfit, changes = list(signatures.unfit), signatures.changes
     if pristine:
         back = _first(one.place for one in changes if not one.removes)
         unfit += [one.entry_id for one in here if one.live and back < one.place]
@@ -174,8 +175,6 @@ class Gatherer:
         self, session: Snapshot, rules: Rules, leaving: Container[int], locks: Locks
     ) -> None:  # fmt: skip
         self.signatures = Signatures()
-        self.changes: list[SentChange] = []
-        self.edited: set[Place] = set()  # where values are removed or restored
         self._session, self._transcript, self._rules = session, session.transcript, rules
         self._leaving, self._locks = leaving, locks
         # Until `branches_die_at`, the user may return to an inactive branch at any moment.
@@ -222,7 +221,7 @@ class Gatherer:
         if thoughts is None or not self._is_bound(thoughts):
             return []
         emptied = [value for value in back if value.replacement == thoughts.instead.decode()]
-        unsent = self.unsent_paths(index)
+        unsent = self._unsent_paths(index)
         altered = self._altered or any(
             value not in back and value.path not in unsent for value in standing
         )
@@ -230,7 +229,7 @@ class Gatherer:
         self.signatures.unfit += [value.entry_id for value in unfit]
         return unfit
 
-    def unsent_paths(self, index: int) -> set[KeyPath]:
+    def _unsent_paths(self, index: int) -> set[KeyPath]:
         # In the record, the path of a block is one step above the path of its placeholder's text.
         values = self._transcript.values(index)
         return {path for value in values if value.dead for path in (value.path, value.path[:-1])}
@@ -242,14 +241,14 @@ class Gatherer:
         """Note what is planned for an entry, in which extracted values are `left`."""
         if not self._matters:
             return
-        live, unsent = self._is_live(index), self.unsent_paths(index)
+        live, unsent = self._is_live(index), self._unsent_paths(index)
         for paths, removes in ((removed, True), (restored, False)):
             for path in paths:
-                self.edited.add((index, path))
+                self.signatures.edited.add((index, path))
                 if path not in unsent:
                     # A change of a link breaks the signatures of its whole entry.
                     place = (index, () if path == LINK else path)
-                    self.changes.append(SentChange(place, live, removes))
+                    self.signatures.changes.append(SentChange(place, live, removes))
                     self._altered |= live and removes
         if live and any(value.path not in unsent for value in left):
             self.signatures.left.append(index)
@@ -259,7 +258,7 @@ class Gatherer:
         """Note when a sent value was first extracted, for `note_unfit` of later entries."""
         extracted = self._extracted.get(self._transcript.entries[index].ident or "")
         if extracted and self._matters and self._is_live(index):
-            unsent = self.unsent_paths(index)
+            unsent = self._unsent_paths(index)
             sent = (value.extracted_at for value in extracted if value.path not in unsent)
             self._earliest = min((self._earliest, *sent))
 

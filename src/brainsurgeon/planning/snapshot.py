@@ -14,6 +14,7 @@ from brainsurgeon.model.records import Records, Request
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.matching import Matches, find
 
+TWICE = "its id occurs twice in the file"
 # Where a value is: the index of its entry, and its path. Places compare as in the file.
 Place = tuple[int, KeyPath]
 Locks = dict[Place, str]  # why a value, or a line (without a path), cannot be edited

@@ -169,8 +169,8 @@ class FileMemory:
         return sorted(self._rows)
 
     def _is_unchanged(self, path: str, row: KnownFile, now: float) -> bool:
-        _, due_at, judged = row
-        again = judged.rules != self.rules or judged.outcome in (AGAIN, FAILED)
+        _, due_at, last = row
+        again = last.rules != self.rules or last.outcome in (AGAIN, FAILED)
         if again or not (due_at is None or due_at > now):
             return False
         requested_at = self._requested.get(path)

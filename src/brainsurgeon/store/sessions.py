@@ -11,7 +11,7 @@ from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill, Loads
-from brainsurgeon.model.sessions import Fingerprint, Judged, KnownFile, Listing, SessionFile
+from brainsurgeon.model.sessions import Fingerprint, KnownFile, LastScan, Listing, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
@@ -314,7 +314,7 @@ class FileStates(Table):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self._version: int | None = None
-        self._judged: dict[Judged, Judged] = {}
+        self._scans: dict[LastScan, LastScan] = {}
         self.directories: dict[str, dict[str, KnownFile]] = {}
         self.listings: Mapping[str, Listing] = {}  # of the last run in this process
 
@@ -335,12 +335,12 @@ class FileStates(Table):
         self, path: str, mark: tuple[int, ...], due_at: float | None, rules: str, outcome: str
     ) -> None:
         directory, _, name = path.rpartition("/")
-        judged = Judged(None if outcome in _NOT_SKIPPED else rules, rules, outcome)
-        row = hash(mark) & Fingerprint.HASHED, due_at, self._judged.setdefault(judged, judged)
+        last = LastScan(None if outcome in _NOT_SKIPPED else rules, rules, outcome)
+        row = hash(mark) & Fingerprint.HASHED, due_at, self._scans.setdefault(last, last)
         self.directories.setdefault(directory, {})[name] = row
 
     def drop(self) -> None:
-        self._version, self._judged, self.directories = None, {}, {}
+        self._version, self._scans, self.directories = None, {}, {}
 
     def all(self) -> dict[str, FileState]:
         rows = self._execute(f"SELECT {_STATE}, path FROM files")  # noqa: S608
