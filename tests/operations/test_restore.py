@@ -466,6 +466,20 @@ def test_fork_restores_the_values_of_its_parent(world, pruned, path, clock, scan
     assert path.read_bytes() == before
 
 
+def test_copied_placeholder_does_not_hide_the_original_in_a_fork(
+    world, conversation, pruned, path, clock
+):
+    """A fork that no scan has read shows and restores an entry that is copied further down."""
+    copied = {**read_entry(path, pruned), "id": "0000c0b1", "parentId": conversation.last}
+    answer = {**read_entry(path, conversation.last), "id": "0000c0b2", "parentId": "0000c0b1"}
+    fork_path = fork(path, OTHER, ending=[copied, answer])
+    clock.now = int(time.time()) + 1
+
+    assert show(world, pruned, OTHER) == {PATH: "x" * 2000}
+    assert world.restore(pruned, session=OTHER).sizes.keys() == {PATH}
+    assert entry_text(fork_path, pruned) == "x" * 2000
+
+
 def test_failed_restore_in_a_fork_records_no_session(world, pruned, path):
     """A restore with unknown keys writes nothing to the store, not even the new fork."""
     fork(path, OTHER)
