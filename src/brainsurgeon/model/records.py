@@ -8,7 +8,6 @@ from typing import Any, Self
 from msgspec import Struct, field
 
 from brainsurgeon.model.entries import (
-    EXTRACTABLE,
     JsonObject,
     KeyPath,
     RemovedValue,
@@ -200,15 +199,6 @@ class Records(Struct, frozen=True):
     @property
     def to_archive(self) -> dict[str, str | None]:
         return {one.entry_id: one.value for one in self.requested("archive") if one.entry_id}
-
-    @property
-    def pins(self) -> dict[str, bool | int]:
-        """Our values of `_extractable` by entry; they apply even if the agent dropped the field."""
-        return {
-            one.entry_id: json.loads(one.value)
-            for one in self.fields
-            if one.name == EXTRACTABLE and one.session_id == self.own
-        }
 
 
 class FileState(Struct, frozen=True):

@@ -275,10 +275,9 @@ class _EntryDecider:
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
         shortest = 0 if special else self._shortest
-        if shortest and not bound and all(value.chars <= shortest for value in entry.values):
-            return ()
-        listed = self._transcript.values(index)
-        values = [value for value in listed if not shortest or value.chars > shortest]
+        long = (value for value in entry.values if not shortest or value.chars > shortest)
+        around = self._transcript.around(index)
+        values = list(self._session.form.resolved(long, around))
         if not values and chosen is True:
             values = self._forced(index)
         if not (values or bound):

@@ -1,5 +1,6 @@
 """A session at the time of planning."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -53,7 +54,12 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def pins(self) -> dict[str, bool | int]:
-        return self.records.pins
+        """Our values of `_extractable` by entry; they apply even if the agent dropped the field."""
+        return {
+            one.entry_id: json.loads(one.value)
+            for one in self.records.fields
+            if one.name == EXTRACTABLE and one.session_id == self.records.own
+        }
 
     def override(self, entry: Entry) -> bool | int | None:
         """Return the `_extractable` of an entry: as requested, as in its field, or as recorded.
