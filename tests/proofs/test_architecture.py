@@ -230,7 +230,7 @@ def test_import_reader_and_rules_detect_violations():
     cli = {target for module in MODULES if room(module) == "cli" for target in imports(module)}
 
     assert {"operations.show", "operations.scan", "store", "config"} <= cli
-    assert "planning.signatures" in imports("planning.plan")
+    assert "planning.decisions" in imports("planning.plan")
     assert not may_import("formats.base", "planning.rules")
     assert not may_import("cli", "store.extractions")
     assert not may_import("operations.scan", "render")
