@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 
 from brainsurgeon import agents
-from brainsurgeon.agents.described.format import Generic
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.agents.rows import (
     Database,
     Databases,
@@ -90,7 +90,7 @@ def fingerprint(name, size, changed):
 class Notes(Databases):
     """What the small agent tells of its databases."""
 
-    form = Generic()
+    form = FORMATS["generic"]
 
     def has(self, path):
         return path.endswith(f"/{NAME}")

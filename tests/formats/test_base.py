@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.agents.described.format import Generic
+from brainsurgeon.agents.described.format import Described
 from brainsurgeon.formats.base import Format, block_parts, leaves, usable_id
 from brainsurgeon.model.entries import parse, placeholder_id, placeholder_named, placeholder_token
 
@@ -105,7 +105,7 @@ def test_image_part_is_the_whole_block(block, chars):
 @pytest.mark.parametrize("name", sorted(Format.__abstractmethods__))
 def test_a_format_without_a_required_method_cannot_be_made(name):
     """A missing method is an error when the format is created."""
-    incomplete = type("Incomplete", (Generic,), {name: getattr(Format, name)})
+    incomplete = type("Incomplete", (Described,), {name: getattr(Format, name)})
 
     with pytest.raises(TypeError, match=f"abstract method.*{name}"):
         incomplete()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from brainsurgeon.agents.described.format import Generic
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.errors import ChangedError, FailedError, UsageError
 from brainsurgeon.model.entries import Line
 from brainsurgeon.operations.set_extractable import set_extractable
@@ -432,7 +432,7 @@ def test_pin_fails_for_an_object_without_fields(world, path):
     lines = [dump(each) for each in (result, *[answer] * 4)]
     world.put("s.jsonl", b"".join([lines[0], b"{}\n", *lines[1:]]))
     with pytest.raises(ChangedError, match="object without fields"):
-        pin(world, Generic().entries(Line(2, 0, b"{}"), 0)[0].ident, False)
+        pin(world, FORMATS["generic"].entries(Line(2, 0, b"{}"), 0)[0].ident, False)
 
     assert [outcome.outcome for outcome in world.scan().sessions] == ["changed"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import brainsurgeon
 from brainsurgeon.agents import AGENTS, INSTALLS
-from brainsurgeon.agents.described.format import Generic
+from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.formats.base import Format
 
 PACKAGE = Path(brainsurgeon.__file__).parent
@@ -285,7 +285,7 @@ def words(module):
 def agents_named(module):
     """Return the words of a module that contain the name of an agent."""
     names = {re.sub("[^a-z]", "", name.lower()) for agent in AGENTS
-             for name in (agent.format, agent.prefix)} - {"", Generic.name}  # fmt: skip
+             for name in (agent.format, agent.prefix)} - {"", DESCRIBED.format}  # fmt: skip
     names |= INSTALLS.keys()
     short = {name for name in names if len(name) < 4}  # they may be parts of words
     return {

@@ -1,0 +1,256 @@
+"""What a log says, as data: where its ids, roles, values, calls and results are."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from brainsurgeon.formats import base
+from brainsurgeon.model.entries import JsonObject, KeyPath, Kind
+from brainsurgeon.model.turns import Role
+
+Words = str | list[str]  # one path or several; of several, the first that leads to something
+# The values that paths lead to. "*": any but null; "{}": an object; "[]": a list.
+Conditions = dict[str, str | bool | int | list[str]]
+
+
+class EntryTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an entry is, if it meets every condition. The first that fits decides."""
+
+    role: Role | None = None  # None: no part of the conversation
+    when: Conditions = {}
+    kind: Kind | None = None  # of its texts, if the role does not say it
+    closes: bool = False  # the turn ends with it
+
+
+class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where calls are within an entry. The other paths begin at the object of a call."""
+
+    at: Words
+    id: Words = "id"
+    tool: Words = "name"
+    arguments: str = "arguments"
+
+
+class ResultTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where results are within an entry. The other paths begin at the object of a result."""
+
+    at: str
+    texts: Words
+    id: Words = "id"
+    tool: Words = "name"
+
+
+class UsageTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the tokens of a model call are, if not under names that providers give them."""
+
+    at: Words = []
+    prompt: str = ""  # with those that were read from the cache
+    input: str = ""  # without them
+    cached: str = ""
+    written: str = ""
+    output: str = ""
+
+    def read(self, entry: JsonObject) -> JsonObject | None:
+        """Return the usage in an entry, under names that providers give it."""
+        usage = first(entry, compiled(self.at), dict)
+        if usage is None or not (self.prompt or self.input):
+            return base.dict_or_empty(usage) if usage is not None else None
+        cached = "cached_input_tokens" if self.prompt else "cacheRead"
+        names = {"prompt_tokens": self.prompt, "input": self.input, cached: self.cached,
+                 "cacheWrite": self.written, "output": self.output}  # fmt: skip
+        return {name: first(usage, compiled(path), int) for name, path in names.items() if path}
+
+
+class Description(Struct, frozen=True, forbid_unknown_fields=True):
+    entries: list[EntryTable]
+    recognise: list[Conditions]  # one is met by one of the first lines
+    version: int = 1
+    newest: int = 2  # number of messages that stay as they are
+    within: Words = ""  # objects in an entry where `texts` and `thinking` begin
+    session: Words = []  # in the first line, or in the first lines with a `[key=value]`
+    id: Words = []
+    time: Words = []
+    texts: Words = []
+    thinking: Words = []
+    # Keys of thinking and calls, or beside them. What has one stays as it is.
+    signatures: tuple[str, ...] = ("signature", "thinkingSignature", "thoughtSignature")
+    unsent: Words = []  # what no request contains
+    call_id: Words = []  # of an entry that is a call or a result
+    tool: Words = []
+    arguments: Words = []
+    failed: list[Conditions] = []  # one is met by a result of a failed call
+    calls: list[CallTable] = []
+    results: list[ResultTable] = []
+    model: Words = []
+    usage: UsageTable = UsageTable()
+
+    @property
+    def first_arguments(self) -> str:
+        return next(iter(listed(self.arguments)), "arguments")
+
+    def edited(self) -> Iterator["Steps"]:
+        """Yield the paths to values."""
+        paths = (self.texts, self.thinking, self.unsent, self.arguments)
+        inner = (*(one.arguments for one in self.calls), *(one.texts for one in self.results))
+        return (steps for words in (*paths, *inner) for steps in compiled(words))
+
+
+_STEP = re.compile(r"(\*|[^.\[\]*]*)((?:\[[^.\[\]=*]+=[^\[\]]*\])*)(?:\.|$)")
+
+
+class Step(Struct, frozen=True):
+    key: str  # "": none; "*": each item
+    where: tuple[tuple[str, str], ...] = ()  # values that an object must have
+
+
+Steps = tuple[Step, ...]
+
+
+def steps_of(path: str) -> Steps:
+    """Parse a path such as `parts.*[thought=true].text`. Raises ValueError."""
+    steps, at = list[Step](), 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None or match.end() == at or not (match[1] or match[2]):
+            raise ValueError(f"{path!r} is no path: it has names, `*` and `[key=value]`, with dots")
+        pairs = [pair.partition("=") for pair in match[2][1:-1].split("][") if pair]
+        steps.append(Step(match[1], tuple((key, value) for key, _, value in pairs)))
+        at = match.end()
+    return tuple(steps)
+
+
+def listed(words: Words) -> list[str]:
+    return [words] if isinstance(words, str) else words
+
+
+@lru_cache(256)
+def _compiled(*words: str) -> tuple[Steps, ...]:
+    return tuple(map(steps_of, words))
+
+
+def compiled(words: Words) -> tuple[Steps, ...]:
+    return _compiled(*listed(words))
+
+
+def last_key(steps: Steps) -> str:
+    """Return the last key that a path names."""
+    return next((step.key for step in reversed(steps) if step.key not in ("", "*")), "")
+
+
+def found(value: Any, steps: Steps, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield what a path leads to, with the keys on the way."""
+    if not steps:
+        yield path, value
+        return
+    step = steps[0]
+    for at, item in _items(value, step.key, path):
+        if not step.where or (
+            isinstance(item, dict)
+            and all(_text(item.get(key)) == text for key, text in step.where)
+        ):  # fmt: skip
+            yield from found(item, steps[1:], at)
+
+
+def _items(value: Any, key: str, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+    if not key:
+        yield path, value
+    elif key == "*":
+        for name, item in (
+            value.items() if isinstance(value, dict)
+            else enumerate(value) if isinstance(value, list) else ()
+        ):  # fmt: skip
+            yield (*path, name), item
+    elif isinstance(value, dict) and key in value:
+        yield (*path, key), value[key]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def first(entry: Any, paths: tuple[Steps, ...], kind: type = str) -> Any:
+    """Return the first value of a type to which a path leads, or None."""
+    values = (value for steps in paths for _, value in found(entry, steps))
+    return next((value for value in values if isinstance(value, kind)), None)
+
+
+Compiled = tuple[tuple[Steps, Any], ...]
+
+
+def conditions(table: Conditions) -> Compiled:
+    return tuple((steps_of(path), value) for path, value in table.items())
+
+
+def met(entry: JsonObject, wanted: Compiled) -> bool:
+    return all(
+        any(_fits(value, want) for _, value in found(entry, steps)) for steps, want in wanted
+    )
+
+
+def _fits(value: Any, want: Any) -> bool:
+    if isinstance(want, list):
+        return isinstance(value, str) and value in want
+    if want in ("*", "{}", "[]"):
+        return (
+            value is not None if want == "*" else isinstance(value, dict if want == "{}" else list)
+        )
+    return type(value) is type(want) and bool(value == want)
+
+
+class ContradictionError(ValueError):
+    """A description that is not valid. `key` is the place in its table."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+def description(table: Mapping[str, Any]) -> Description:
+    """Read a description. Raises ContradictionError."""
+    try:
+        read = msgspec.convert(table, Description)
+    except msgspec.ValidationError as error:
+        why, _, place = str(error).partition(" - at `$")
+        raise ContradictionError(place.strip(".`").replace("[...]", ""), why) from None
+    for key, why in _contradictions(read):
+        raise ContradictionError(key, why)
+    return read
+
+
+def _contradictions(read: Description) -> Iterator[tuple[str, str]]:
+    for key, path in _paths(read):
+        try:
+            steps_of(path)
+        except ValueError as error:
+            yield key, str(error)
+    if not all(read.recognise) or not read.recognise:
+        yield "recognise", "wants tables with conditions: without one, every file would fit"
+    roles = {table.role for table in read.entries}
+    if missing := next((role for role in ("prompt", "reply") if role not in roles), None):
+        yield "entries", f"no entry is a {missing}, so it would never be known when a turn ends"
+    for (one, before), (two, later) in combinations(enumerate(read.entries), 2):
+        if before.when.items() <= later.when.items():
+            yield f"entries[{two}]", f"is never used: entries[{one}] fits whatever it fits"
+    if any(table.kind == "tool_call" for table in read.entries) and not read.arguments:
+        yield "arguments", "wants a path, as an entry is a call"
+    sent = {*listed(read.texts), *listed(read.thinking)}
+    if both := sorted(sent.intersection(listed(read.unsent))):
+        yield "unsent", f"{both[0]!r} is among the texts or the thinking, which are sent"
+    if not (sent or read.results or read.unsent):
+        yield "texts", "wants a path: none leads to a value"
+
+
+def _paths(read: Description) -> Iterator[tuple[str, str]]:
+    """Yield each path in a description, with the key of its table."""
+    for name, value in msgspec.to_builtins(read).items():
+        if name in ("recognise", "failed"):
+            yield from ((name, path) for table in value for path in table)
+        elif name == "entries":
+            yield from ((name, path) for table in value for path in table["when"])
+        elif name != "signatures":
+            yield from ((name, text) for _, text in base.strings_in(value))
