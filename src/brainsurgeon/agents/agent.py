@@ -127,6 +127,8 @@ class Install(ABC):
     title: str  # of the agent
     command: str
     keys: tuple[str, ...]  # the path of our server in its configuration
+    adds: tuple[str, ...] = ("add",)  # words behind `mcp` in its command to add our server
+    removes: tuple[str, ...] = ("remove",)
     skill: str  # the path of the skill in a clone
     plugin = ""  # the directory in a clone with a marketplace of only our plugin
 
@@ -134,23 +136,25 @@ class Install(ABC):
     def configuration(self) -> str:
         """Return the path of the agent's configuration."""
 
+    @staticmethod
     @abstractmethod
-    def parsed(self, text: str) -> Any:
+    def parsed(text: str, /) -> Any:
         """Parse a configuration. Raises ValueError."""
 
+    @staticmethod
     @abstractmethod
-    def skill_path(self) -> str:
-        """Return the path at which the agent reads the skill."""
+    def directory() -> str:
+        """Return the directory below which the agent reads skills."""
 
     def options(self) -> tuple[str, ...]:
         """Return options that limit `brainsurgeon mcp` to sessions of the agent, if possible."""
         return ()
 
     def add(self, *server: str) -> tuple[str, ...]:
-        return (self.command, "mcp", "add", NAME, "--", *server)
+        return (self.command, "mcp", *self.adds, NAME, "--", *server)
 
     def remove(self) -> tuple[str, ...]:
-        return (self.command, "mcp", "remove", NAME)
+        return (self.command, "mcp", *self.removes, NAME)
 
     def advice(self) -> str:
         return ""

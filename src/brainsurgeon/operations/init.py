@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.agents import AGENTS, INSTALLS, default_root
-from brainsurgeon.agents.agent import Install
+from brainsurgeon.agents.agent import SKILL, Install
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.files import configurations
@@ -297,8 +297,8 @@ def _tools(
             f"tool of {title}", install.add(*server), install.remove(), state,
             agent=command, server=server,
         )  # fmt: skip
-        text = _packaged_text(install.skill)
-        skill = _file_step(f"skill of {title}", install.skill_path(), text, record)
+        text, path = _packaged_text(install.skill), os.path.join(install.directory(), SKILL)
+        skill = _file_step(f"skill of {title}", path, text, record)
         yield Offer(
             f"the tool purge_control for {title}", (tool, skill), command in asked,
             install.advice(),

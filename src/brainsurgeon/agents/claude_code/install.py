@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.agents.claude_code.home import home_directory
@@ -18,6 +17,8 @@ class ClaudeInstall(Install):
     title = "Claude Code"
     command = "claude"
     keys = ("mcpServers", NAME)
+    adds, removes = ("add", "--scope", "user"), ("remove", "--scope", "user")
+    parsed, directory = staticmethod(json.loads), staticmethod(home_directory)
     skill = f"deploy/claude-code/{SKILL}"
     plugin = "deploy/claude-code"
 
@@ -25,20 +26,8 @@ class ClaudeInstall(Install):
         home = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~"
         return os.path.join(os.path.abspath(os.path.expanduser(home)), ".claude.json")
 
-    def parsed(self, text: str) -> Any:
-        return json.loads(text)
-
-    def skill_path(self) -> str:
-        return os.path.join(home_directory(), SKILL)
-
     def options(self) -> tuple[str, ...]:
         return ("--agent", ".")  # the project directory in which Claude Code starts the server
-
-    def add(self, *server: str) -> tuple[str, ...]:
-        return (self.command, "mcp", "add", "--scope", "user", NAME, "--", *server)
-
-    def remove(self) -> tuple[str, ...]:
-        return (self.command, "mcp", "remove", "--scope", "user", NAME)
 
     def plugin_steps(self, directory: str) -> Iterator[CommandStep]:
         enabled = False

@@ -2,7 +2,6 @@
 
 import os
 import tomllib
-from typing import Any
 
 from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.agents.codex.home import home_directory
@@ -12,13 +11,8 @@ class CodexInstall(Install):
     title = "Codex"
     command = "codex"
     keys = ("mcp_servers", NAME)
+    parsed, directory = staticmethod(tomllib.loads), staticmethod(home_directory)
     skill = f"deploy/claude-code/{SKILL}"  # in both agents, our tool has the name that it mentions
 
     def configuration(self) -> str:
         return os.path.join(home_directory(), "config.toml")
-
-    def parsed(self, text: str) -> Any:
-        return tomllib.loads(text)
-
-    def skill_path(self) -> str:
-        return os.path.join(home_directory(), SKILL)

@@ -2,7 +2,6 @@
 
 import json
 import os
-from typing import Any
 
 from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.agents.openclaw import database
@@ -13,16 +12,12 @@ class OpenClawInstall(Install):
     title = "OpenClaw"
     command = "openclaw"
     keys = ("mcp", "servers", NAME)
+    removes = ("unset",)
+    parsed, directory = staticmethod(database.loads), staticmethod(state_directory)
     skill = f"deploy/openclaw/{SKILL}"
 
     def configuration(self) -> str:
         return database.config_path(state_directory())
-
-    def parsed(self, text: str) -> Any:
-        return database.loads(text)
-
-    def skill_path(self) -> str:
-        return os.path.join(state_directory(), SKILL)
 
     def options(self) -> tuple[str, ...]:
         names = _names()
@@ -31,9 +26,6 @@ class OpenClawInstall(Install):
     def add(self, *server: str) -> tuple[str, ...]:
         entry = json.dumps({"command": server[0], "args": list(server[1:])})
         return (self.command, "mcp", "set", NAME, entry)
-
-    def remove(self) -> tuple[str, ...]:
-        return (self.command, "mcp", "unset", NAME)
 
     def advice(self) -> str:
         first, *others = _names() or ["main"]

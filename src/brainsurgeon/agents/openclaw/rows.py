@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from brainsurgeon.agents.openclaw.format import OpenClawRows, is_bookkeeping, le
 from brainsurgeon.agents.openclaw.gate import Gate, Window
 from brainsurgeon.agents.rows import (
     Columns,
-    Database,
     Databases,
     OpenRows,
     Row,
@@ -29,7 +28,7 @@ from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Unreadable
+from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
 
 _Item = TypeVar("_Item")
 
@@ -164,14 +163,10 @@ class OpenClawDatabases(Databases):
     def has(self, path: str) -> bool:
         return os.path.basename(path) == database.NAME
 
-    def below(self, root: str) -> Iterator[Database | Unreadable]:
-        return database.databases(root)
-
-    def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]:
-        return database.open_database(path)
-
-    def layout(self, connection: sqlite3.Connection) -> Schema:
-        return database.examine(connection)
+    below = staticmethod(database.databases)
+    opened = staticmethod(database.open_database)
+    layout = staticmethod(database.examine)
+    misplaced = staticmethod(database.misplaced)
 
     def sessions(
         self, connection: sqlite3.Connection, layout: Any, path: str, own: Mapping[str, int]
@@ -198,9 +193,6 @@ class OpenClawDatabases(Databases):
         with ExitStack() as held:
             reading = sqlite.reading(file.directory, in_use=not presence.is_closed)
             yield OpenWindow(self, file, held.enter_context(reading), presence, check_stop, held)
-
-    def misplaced(self, path: str) -> str | None:
-        return database.misplaced(path)
 
     def engine(self, path: str) -> tuple[str, str] | None:
         selected = database.selected(path)
