@@ -310,8 +310,9 @@ def first_line(texts: Iterable[object]) -> str:
 
 
 def number_in(record: Any, *keys: str) -> int | None:
-    values = (dict_or_empty(record).get(key) for key in keys)
-    return next((value for value in values if type(value) is int), None)
+    if not isinstance(record, dict):
+        return None
+    return next((record[key] for key in keys if type(record.get(key)) is int), None)
 
 
 def str_or_none(value: object) -> str | None:
@@ -379,12 +380,13 @@ def results_in(entry: JsonObject, parts: Iterable[Value], call_id: object) -> It
 
 def calls_in(
     blocks: Iterable[tuple[int, JsonObject]], path: KeyPath, key: str
-) -> Iterator[ToolCall]:  # fmt: skip
-    for index, block in blocks:
-        yield ToolCall(
+) -> tuple[ToolCall, ...]:  # fmt: skip
+    return tuple([
+        ToolCall(
             str_or_none(block.get("id")), str_or_none(block.get("name")) or "tool",
             (*path, index, key), block.get(key), signed=bool(block.get("thoughtSignature")),
-        )  # fmt: skip
+        ) for index, block in blocks
+    ])  # fmt: skip
 
 
 def texts_in(content: Any) -> list[tuple[int | None, str]]:
@@ -396,21 +398,21 @@ def texts_in(content: Any) -> list[tuple[int | None, str]]:
 
 
 def last_text(content: Any, path: KeyPath) -> tuple[KeyPath | None, str]:
-    index, text = next(reversed(texts_in(content)), (None, ""))
-    if not text:
+    texts = texts_in(content)
+    if not texts:
         return None, ""
+    index, text = texts[-1]
     return (path if index is None else (*path, index, "text")), text
 
 
 def reply_step(
-    message: JsonObject, linked: tuple[str | None, tuple[str, ...]], calls: Iterable[ToolCall], *,
+    message: JsonObject, linked: tuple[str | None, tuple[str, ...]], calls: tuple[ToolCall, ...], *,
     stopped: bool, cut_short: bool,
 ) -> TurnStep:  # fmt: skip
     """Return a reply as a step of its turn. `linked` are `parent` and `names` of the TurnStep."""
     path, text = last_text(message.get("content"), ("message", "content"))
-    made = tuple(calls)
     return TurnStep(
         "reply", *linked, text, path,
-        closes=path is not None and not made and stopped,
-        cut_short=cut_short or GAVE_UP in text, calls=made,
+        closes=path is not None and not calls and stopped,
+        cut_short=cut_short or GAVE_UP in text, calls=calls,
     )  # fmt: skip

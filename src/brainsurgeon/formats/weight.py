@@ -44,28 +44,30 @@ def recorded(
 
     OpenAI's prompt tokens include cached ones. Others count them separately.
     """
+    given = {
+        key: value for key, value in usage.items() if type(value) is int and 0 < value < _MOST
+    }.get  # fmt: skip
     other = "input_tokens" if "input_tokens" in usage else "input"
     prompt = "prompt_tokens" if "prompt_tokens" in usage else other
-    read = counts(usage, "cacheRead", "cache_read_input_tokens")
-    written = counts(usage, "cacheWrite", "cache_creation_input_tokens")
-    cached = read + counts(usage, "cached_input_tokens")
+    read = given("cacheRead", 0) + given("cache_read_input_tokens", 0)
+    written = given("cacheWrite", 0) + given("cache_creation_input_tokens", 0)
+    cached = read + given("cached_input_tokens", 0)
     if not cached:
         details = map(usage.get, ("prompt_tokens_details", "input_tokens_details"))
         cached = max([counts(one, "cached_tokens") if isinstance(one, dict) else 0
                       for one in details])  # fmt: skip
-    hour, creation = counts(usage, "cacheWrite1h"), usage.get("cache_creation")
+    hour, creation = given("cacheWrite1h"), usage.get("cache_creation")
     if not hour and isinstance(creation, dict):
         hour = counts(creation, "ephemeral_1h_input_tokens")
-    costs, cost = usage.get("cost"), 0.0
-    if isinstance(costs, dict):
+    costs, cost = dict_or_empty(usage.get("cost")), 0.0
+    if costs:
         parts = [dollars(costs.get(key)) for key in ("input", "cacheRead", "cacheWrite")]
         cost = math.fsum(filter(None, parts))
-    else:
-        costs = {}
     return ModelCall(
-        ident, str_or_empty(model) or None, counts(usage, prompt) + read + written, at,
+        ident, str_or_empty(model) or None, given(prompt, 0) + read + written, at,
         cached=cached, hour=bool(hour), written=written,
-        output=counts(usage, "output", "output_tokens", "completion_tokens"), cost=cost or None,
+        output=given("output", 0) + given("output_tokens", 0) + given("completion_tokens", 0),
+        cost=cost or None,
         dollars=dollars(costs.get("total")),  # agents record 0 if they know no price
     )  # fmt: skip
 

@@ -36,10 +36,12 @@ class ToolCall(Struct, frozen=True):
 
 def files_in(arguments: Any) -> tuple[str, ...]:
     keys = ("path", "file_path", "filePath", "notebook_path")
-    named = (arguments.get(key) for key in keys) if isinstance(arguments, dict) else ()
-    return tuple(
+    if not isinstance(arguments, dict):
+        return ()
+    named = [arguments[key] for key in keys if key in arguments]
+    return tuple([
         name for name in named if isinstance(name, str) and name and not placeholder_in(name)
-    )
+    ])  # fmt: skip
 
 
 class ToolResult(Struct, frozen=True):

@@ -53,7 +53,6 @@ from brainsurgeon.formats.chain import Around, Chain
 from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import (
     OLD,
-    PREFIX,
     JsonObject,
     KeyPath,
     Kind,
@@ -371,7 +370,7 @@ def _facts(view: ClaudeLine, time: float | None) -> ChainFacts:
         why = _left_open(view)
         left = f"the last turn is open: {why}" if why else why, 0.0
     return ChainFacts(
-        node, _tools(view) or _NONE,
+        node, _tools(view),
         dict_or_empty(entry.get("compactMetadata")) if node.kind == BOUNDARY else _NONE,
         _cleared(view.message) if node.message is not None else 0, entry.get("isMeta") is True,
         stripped=_stripped(entry) if kind == "attachment" else None, left=left,
@@ -529,8 +528,9 @@ class ClaudeChain(Chain):
 
 
 def _tools(view: ClaudeLine) -> dict[str, str]:
-    blocks = view.uses if view.kind == "assistant" else ()
-    named = [(block.get("id"), block.get("name")) for _, block in blocks]
+    if view.kind != "assistant" or not view.uses:
+        return _NONE
+    named = [(block.get("id"), block.get("name")) for _, block in view.uses]
     return {
         ident: name for ident, name in named if isinstance(ident, str) and isinstance(name, str)
     }
@@ -710,9 +710,7 @@ def _whole(value: Any, texts: Texts) -> int:
     if not isinstance(value, dict):
         return 0
     found = [text for _, text in texts.listed] + texts.others
-    if any(text.startswith(PREFIX) for text in found) and any(map(placeholder_in, found)):
-        return 0
-    return sum(map(len, found))
+    return 0 if any(map(placeholder_in, found)) else sum(map(len, found))
 
 
 _ATTACHMENT: KeyPath = ("attachment",)
@@ -837,8 +835,8 @@ class ClaudeCode(Format):
             values_sent(_values(view), sent, entry), call_records(calls),
             _attached_file(attachment) if attachment else None,
             result_records(step.results), sent, _answered(view, time),
-            tuple(_asides(view, time)) if view.kind == "assistant" else (), _thoughts(view), None,
-            0, entry.get("subtype") == BOUNDARY, _switches_model(entry), _cost_so_far(entry),
+            _asides(view, time) if view.kind == "assistant" else (), _thoughts(view), None, 0,
+            entry.get("subtype") == BOUNDARY, _switches_model(entry), _cost_so_far(entry),
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,
         )  # fmt: skip
 
@@ -962,9 +960,7 @@ def _step(view: ClaudeLine, calls: tuple[ToolCall, ...]) -> TurnStep:
 
 
 def _calls(view: ClaudeLine) -> tuple[ToolCall, ...]:
-    if view.kind != "assistant" or not view.uses:
-        return ()
-    return tuple(calls_in(view.uses, _CONTENT, "input"))
+    return calls_in(view.uses, _CONTENT, "input") if view.kind == "assistant" else ()
 
 
 def _sent(view: ClaudeLine) -> Sent:
@@ -1002,12 +998,12 @@ def _answered(view: ClaudeLine, time: float | None) -> ModelCall | None:
     return replace(call, end="cut") if message.get("stop_reason") in _CUT else call
 
 
-def _asides(view: ClaudeLine, time: float | None) -> Iterator[ModelCall]:
+def _asides(view: ClaudeLine, time: float | None) -> tuple[ModelCall, ...]:
     # The usage of an answer does not include its advisor's (2.1.112 `cli.js`).
-    entry, message = view.entry, view.message if view.kind == "assistant" else {}
+    entry, message, found = view.entry, view.message, []
     listed = dict_or_empty(message.get("usage")).get("iterations")
-    for number, one in enumerate(listed if isinstance(listed, list) else ()):
-        if dict_or_empty(one).get("type") == "advisor_message":
-            model = one.get("model") or entry.get("advisorModel")
-            name = f"{message.get('id')} {entry.get('requestId')} advisor {number}"
-            yield replace(weight.recorded(time, one, model, name), end="aside")
+    for number, one in blocks_in(listed, "advisor_message"):
+        model = one.get("model") or entry.get("advisorModel")
+        name = f"{message.get('id')} {entry.get('requestId')} advisor {number}"
+        found.append(replace(weight.recorded(time, one, model, name), end="aside"))
+    return tuple(found)

@@ -366,11 +366,11 @@ def _reasoning(view: OpenClawLine) -> Reasoning | None:
 def _dropped(message: JsonObject) -> int:
     # pi records what the provider says about each item that it left out (`diagnostics`): OpenAI of
     # reasoning, Anthropic of thinking.
-    notes = (
-        note for _, diagnostic in blocks_in(message.get("diagnostics"))
+    return sum([
+        note.get("reason") in _PREFIX_MISMATCHES
+        for _, diagnostic in blocks_in(message.get("diagnostics"))
         for _, note in blocks_in(dict_or_empty(diagnostic.get("details")).get("transformations"))
-    )  # fmt: skip
-    return sum(note.get("reason") in _PREFIX_MISMATCHES for note in notes)
+    ])  # fmt: skip
 
 
 _PREFIX_MISMATCHES = ("prefix_mismatch", "prefix_binding_mismatch")
@@ -540,13 +540,8 @@ class OpenClaw(Format):
         return OpenClawChain(entries)
 
     def _values(self, view: OpenClawLine) -> Iterator[Value]:
-        entry, kind, message = view.entry, view.kind, view.message
+        entry, message = view.entry, view.message
         role: Any = view.role
-        if kind == "custom_message":
-            yield from content_parts(entry.get("content"), ("content",), "custom", None)
-        elif not (kind == "session" or _has_message(entry)) and entry.get(EXTRACTABLE) is True:
-            for key in ("data", "summary", "content", "details"):  # ids and links stay
-                yield from leaves(entry.get(key), (key,), "custom", None)
         if role == "toolResult":
             tool = str_or_none(message.get("toolName"))
             of = tool, str_or_none(message.get("toolCallId"))
@@ -558,6 +553,11 @@ class OpenClaw(Format):
             yield from leaves(message.get("output"), ("message", "output"), "tool_result", "bash")
         elif role in ("user", "custom"):
             yield from content_parts(view.content, _CONTENT, role, None)
+        elif view.kind == "custom_message":
+            yield from content_parts(entry.get("content"), ("content",), "custom", None)
+        elif not (view.kind == "session" or _has_message(entry)) and entry.get(EXTRACTABLE) is True:
+            for key in ("data", "summary", "content", "details"):  # ids and links stay
+                yield from leaves(entry.get(key), (key,), "custom", None)
 
 
 def _is_message(view: OpenClawLine) -> bool:
@@ -596,9 +596,7 @@ def _step(view: OpenClawLine, calls: tuple[ToolCall, ...]) -> TurnStep:
 
 
 def _calls(view: OpenClawLine) -> tuple[ToolCall, ...]:
-    if view.role != "assistant" or not view.calls:
-        return ()
-    return tuple(calls_in(view.calls, _CONTENT, "arguments"))
+    return calls_in(view.calls, _CONTENT, "arguments") if view.role == "assistant" else ()
 
 
 def _sent(view: OpenClawLine) -> Sent:
