@@ -1,8 +1,12 @@
-"""A small agent with a database: a module that names its tables, and a line in the registry."""
+"""A small agent with a database: a module that names its tables, and a line in the registry.
+
+Its rows have keys that are texts, and its lines have the row of a chapter as context.
+"""
 
 import json
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
 
 import pytest
 
@@ -24,6 +28,7 @@ from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Fingerprint, Root
 from brainsurgeon.rewrite.recover import recover
+from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at
 from building.world import LONG_AGO, World
 
@@ -32,12 +37,21 @@ TEXT = "a long result " * 500
 
 
 class Note(Row, frozen=True):
-    """A row that holds its line as text."""
+    """A row of `notes`. Its line begins with the row of its chapter, which is only read."""
 
+    chapter: bytes
     note: bytes
 
+    @property
+    def context(self):
+        return b'{"chapter": ' + self.chapter + b", "
+
     def line(self):
-        return self.note
+        return self.context + self.note.removeprefix(b"{")
+
+    @cached_property
+    def digest(self):
+        return digest(self.note)
 
 
 class OpenNotes(OpenRows):
@@ -51,8 +65,8 @@ class OpenNotes(OpenRows):
         self.changed = databases.changed(database, file.name)
         super().__init__(databases, file, file.name.upper(), sizes, check_stop, held)
 
-    def fetch(self, first, last):
-        return fetch(self.database, self.file.name, first, last)
+    def fetch(self, keys):
+        return fetch(self.database, self.file.name, keys)
 
     def fingerprint_of(self, size):
         return fingerprint(self.file.name, size, self.changed)
@@ -60,27 +74,36 @@ class OpenNotes(OpenRows):
     def check_turn(self, open_turn, quiet, now):
         """Accept every time."""
 
-    def row_with(self, text, _):
-        return Note(text)
+    def row_with(self, before, text, _):
+        if not text.startswith(before.context):
+            raise RefusedError("its chapter would change")
+        return Note(before.chapter, b"{" + text.removeprefix(before.context))
 
     def change(self, edits, _quiet, _clock, *, durable):
         with transaction(self.file.directory, self.database, durable=durable):
             for edit in edits:
                 done = self.database.execute(
                     "UPDATE notes SET note = CAST(? AS TEXT)"
-                    " WHERE rowid = ? AND note IS CAST(? AS TEXT)",
-                    (edit.after.note, edit.seq, edit.before.note),
+                    " WHERE id = ? AND note IS CAST(? AS TEXT)",
+                    (edit.after.note, edit.key, edit.before.note),
                 )
                 if done.rowcount != 1:
                     raise RefusedError("a row changed meanwhile")
 
 
-def fetch(database, session, first, last):
+LINES = (
+    " FROM notes JOIN chapters ON chapters.id = chapter WHERE session = ?{}"
+    " ORDER BY chapters.started, notes.id"
+)
+
+
+def fetch(database, session, keys):
+    places = ", ".join("?" * len(keys))
     rows = database.execute(
-        "SELECT rowid, CAST(note AS BLOB) FROM notes"
-        " WHERE session = ? AND rowid BETWEEN ? AND ? ORDER BY rowid", (session, first, last),
+        "SELECT notes.id, CAST(about AS BLOB), CAST(note AS BLOB)"
+        + LINES.format(f" AND notes.id IN ({places})"), (session, *keys),
     )  # fmt: skip
-    return [(seq, Note(note)) for seq, note in rows]
+    return [(key, Note(chapter, note)) for key, chapter, note in rows]
 
 
 def fingerprint(name, size, changed):
@@ -103,10 +126,12 @@ class Notes(Databases):
         return Layout(1, "1.0", None)
 
     def sizes(self, database, session):
-        return database.execute(
-            "SELECT rowid, length(CAST(note AS BLOB)) FROM notes WHERE session = ? ORDER BY rowid",
-            (session,),
-        ).fetchall()
+        return [
+            (key, len(Note(chapter, note).line())) for key, chapter, note in database.execute(
+                "SELECT notes.id, CAST(about AS BLOB), CAST(note AS BLOB)" + LINES.format(""),
+                (session,),
+            )
+        ]  # fmt: skip
 
     def changed(self, database, session):
         query = "SELECT changed FROM sessions WHERE name = ?"
@@ -126,10 +151,9 @@ class Notes(Databases):
             database = held.enter_context(self.opened(file.directory))
             yield OpenNotes(self, file, database, check_stop, held)
 
-    def rows(self, path, session, seqs):
+    def rows(self, path, session, keys):
         with self.opened(path) as database:
-            for seq in seqs:
-                yield from fetch(database, session, seq, seq)
+            yield from fetch(database, session, keys)
 
 
 @pytest.fixture
@@ -140,16 +164,22 @@ def world(tmp_path, monkeypatch):
     with closing(connected(world)) as database, database:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE sessions (name TEXT, changed INTEGER)")
-        database.execute("CREATE TABLE notes (session TEXT, note TEXT)")
+        database.execute("CREATE TABLE chapters (id TEXT, started INTEGER, about TEXT)")
+        database.execute("CREATE TABLE notes (id TEXT, session TEXT, chapter TEXT, note TEXT)")
         for session in ("one", "two"):
             changed = int((world.clock() - LONG_AGO) * 1000)
             database.execute("INSERT INTO sessions VALUES (?, ?)", (session, changed))
             for number in range(10):
-                for role, text in (("user", "go on"), ("tool_result", f"{number} {TEXT}"),
-                                   ("assistant", "done")):  # fmt: skip
+                chapter = f"{session}-{chr(ord('z') - number)}"  # not in the order of time
+                about = json.dumps({"number": number, "title": TEXT})
+                database.execute("INSERT INTO chapters VALUES (?, ?, ?)", (chapter, number, about))
+                for part, (role, text) in enumerate((
+                    ("user", "go on"), ("tool_result", f"{number} {TEXT}"), ("assistant", "done"),
+                )):  # fmt: skip
                     ident = f"{session}-{number}-{role}"
                     line = json.dumps({"type": role, "__id": ident, "content": text})
-                    database.execute("INSERT INTO notes VALUES (?, ?)", (session, line))
+                    note = f"{chapter}-{part}", session, chapter, line
+                    database.execute("INSERT INTO notes VALUES (?, ?, ?, ?)", note)
     yield world
     world.close()
 
@@ -160,7 +190,7 @@ def connected(world):
 
 def notes(world):
     with closing(connected(world)) as database:
-        return database.execute("SELECT * FROM notes ORDER BY rowid").fetchall()
+        return [note for (note,) in database.execute("SELECT note FROM notes ORDER BY rowid")]
 
 
 def test_sessions_in_rows_are_pruned_restored_and_listed(world):
@@ -173,7 +203,7 @@ def test_sessions_in_rows_are_pruned_restored_and_listed(world):
         ("small/one", "changed"), ("small/two", "changed"),
     ]  # fmt: skip
     pruned = notes(world)
-    assert sum(bool(PLACEHOLDER.search(note.encode())) for _, note in pruned) == 20
+    assert sum(bool(PLACEHOLDER.search(note.encode())) for note in pruned) == 20
     assert second.sessions_changed == 0
     world.restore("one-3-tool_result", session="ONE")
     assert sum(old == new for old, new in zip(pruned, notes(world), strict=True)) == 59
@@ -188,9 +218,28 @@ def test_interrupted_change_is_judged_by_its_rows(world, made):
     path = str(world.root / NAME)
     (file, _) = list_rows_at([Root(str(world.root))], path)
     record = next(row for row in world.store.sessions.all() if row.path == file.path)
-    digests = digest(notes(world)[1][1].encode()).hex(), "another"
-    rows = [(2, *(reversed(digests) if made else digests))]
+    digests = digest(notes(world)[1].encode()).hex(), "another"
+    rows = [("one-z-1", *(reversed(digests) if made else digests))]
     with world.store.transaction():
         world.store.journal.begin(record.id, file, "", Confirmation(rows=rows))
 
     assert [one.what for one in recover(world.store)] == ["finished" if made else "undone"]
+
+
+def test_context_of_a_line_is_read_but_never_changed(world):
+    """A change of the context is refused, and pruning leaves every other table as it was."""
+    with closing(connected(world)) as database:
+        before = database.execute("SELECT * FROM chapters").fetchall()
+    (file, _) = list_rows_at([Root(str(world.root))], str(world.root / NAME))
+
+    world.scan(keep_recent=0)
+
+    with closing(connected(world)) as database:
+        assert database.execute("SELECT * FROM chapters").fetchall() == before
+    with open_session(file) as opened:
+        row = opened.lines.row(opened.lines.index[4])
+        assert json.loads(row.line())["chapter"]["number"] == 1
+        changed = row.line().replace(b'"number": 1', b'"number": 2')
+        with pytest.raises(RefusedError, match="chapter"):
+            opened.row_with(row, changed, None)
+        assert opened.row_with(row, row.line(), None) == row

@@ -77,6 +77,9 @@ SQLITE_MODULES = {
     "agents.rows", "files.sqlite", "files.transactions",
 }  # fmt: skip
 
+# The beginning of a statement of SQL that changes a database.
+SQL_CHANGE = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|BEGIN)\b")
+
 # The modules that may change files in a session's directory, and their permitted callers.
 SESSION_WRITERS = {
     "files.attributes": {"files.exchange", "files.reading"},
@@ -260,6 +263,28 @@ def test_only_the_store_and_readers_of_agent_databases_import_sqlite():
         for module in MODULES
         if room(module) != "store" and {"sqlite3", "sqlite_utils"} & set(other_packages(module))
     } <= SQLITE_MODULES
+
+
+def changes_a_database(module):
+    return any(
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and SQL_CHANGE.match(node.value)
+        for node in ast.walk(tree(module))
+    )
+
+
+def test_databases_of_agents_are_changed_in_one_module_each():
+    """It is `writing` in the folder of an agent, within the only transaction there is."""
+    writers = {
+        module for module in MODULES if room(module) != "store" and changes_a_database(module)
+    }
+
+    assert "agents.openclaw.writing" in writers
+    assert {
+        module for module in writers - {"files.transactions"}
+        if not (fnmatch(module, "agents.*.writing") and "transaction" in called(module))
+    } == set()  # fmt: skip
 
 
 def test_no_other_room_uses_the_store_connection():

@@ -23,7 +23,7 @@ def main():
         place = opened.lines.index[6]
         before = opened.lines.row(place)
     placeholder = before.line().replace(b"exec", b'[[extracted-x]]"')
-    edit = RowEdit(place.seq, before, plain(placeholder, compressing=True))
+    edit = RowEdit(place.key, before, plain(placeholder, compressing=True))
 
     def gate(_):
         print("holding", flush=True)

@@ -37,6 +37,7 @@ UNTRIED = (
     " and the session's root is not `exclusive`"
 )
 _Item = TypeVar("_Item")
+RowKey = int | str  # of a row in its session: the same as long as the row exists
 # Columns in which an agent stored a text, to store the same text again.
 Columns = tuple[bytes | None, int | None, bytes | None]
 
@@ -67,7 +68,7 @@ class UnreadableRowError(Exception):
 
 
 class Row(Struct, frozen=True, dict=True):
-    """The columns of one row that hold a line."""
+    """The columns of one row that hold a line, and what the line has of other rows."""
 
     def line(self) -> bytes:
         """Return the line. Raises UnreadableRowError."""
@@ -75,6 +76,7 @@ class Row(Struct, frozen=True, dict=True):
 
     @cached_property
     def digest(self) -> bytes:
+        """Shows whether the row is the same, whatever became of the other rows."""
         return digest(self.line())
 
 
@@ -87,17 +89,17 @@ def digest(line: bytes) -> bytes:
 
 
 class RowSpan(NamedTuple):
-    seq: int
+    key: RowKey
     offset: int
     size: int
 
 
 class RowIndex(list[RowSpan]):
-    def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, sizes: Iterable[tuple[RowKey, int]]) -> None:
         super().__init__()
         self.size = 0  # bytes of all lines, newlines included
-        for seq, size in sizes:
-            self.append(RowSpan(seq, self.size, size))
+        for key, size in sizes:
+            self.append(RowSpan(key, self.size, size))
             self.size += size + 1
 
     def at(self, offset: int) -> int:
@@ -107,7 +109,7 @@ class RowIndex(list[RowSpan]):
 
 
 class RowEdit(Struct, frozen=True):
-    seq: int
+    key: RowKey
     before: Row
     after: Row
 
@@ -149,7 +151,7 @@ def chunks(rows: Sequence[RowPlan]) -> Iterator[list[RowPlan]]:
     def order(row: RowPlan) -> tuple[bool, int]:
         kinds = {type(edit) for edit in row.edits}
         restores = Restoration in kinds and Removal not in kinds
-        return restores, row.span.seq if restores else -row.span.seq
+        return restores, row.span.offset if restores else -row.span.offset
 
     return split(sorted(rows, key=order), lambda row: row.weight, MOST_ROWS, MOST_BYTES)
 
@@ -172,13 +174,13 @@ def split(
 
 class RowLines:
     def __init__(
-        self, fetch: Callable[[int, int], Sequence[tuple[int, Row]]], index: RowIndex,
+        self, fetch: Callable[[Sequence[RowKey]], Sequence[tuple[RowKey, Row]]], index: RowIndex,
         check_stop: Callable[[], None],
     ) -> None:  # fmt: skip
         self._fetch, self.index, self._check_stop = fetch, index, check_stop
-        # Hashes of the texts that `__iter__` read, by sequence number. Python's hash takes a fifth
-        # of the time of a digest. Its key is random, so nobody can provoke collisions.
-        self._seen: dict[int, int] = {}
+        # Hashes of the texts that `__iter__` read. Python's hash takes a fifth of the time of a
+        # digest. Its key is random, so nobody can provoke collisions.
+        self._seen: dict[RowKey, int] = {}
 
     def __iter__(self) -> Iterator[Line]:
         return self.since(1)
@@ -187,7 +189,7 @@ class RowLines:
         runs = split(self.index[first - 1 :], lambda span: span.size, MOST_ROWS_READ, CHUNK)
         texts = chain.from_iterable(map(self._texts, runs))
         for number, (span, raw) in enumerate(texts, first):
-            self._seen[span.seq] = hash(raw)
+            self._seen[span.key] = hash(raw)
             yield Line(number, span.offset, raw if len(raw) <= LONGEST_LINE else None)
 
     def read(self, start: int, end: int) -> bytes:
@@ -201,17 +203,17 @@ class RowLines:
     def row(self, span: RowSpan) -> Row:
         """Fetch one row. Raises RefusedError if the row changed since its line was read."""
         self._check_stop()
-        for _, row in self._fetch(span.seq, span.seq):
-            if self._seen.get(span.seq) in (None, hash(_text(row))):
+        for _, row in self._fetch([span.key]):
+            if self._seen.get(span.key) in (None, hash(_text(row))):
                 return row
         raise RefusedError("the session changed meanwhile")
 
     def _texts(self, spans: list[RowSpan]) -> list[tuple[RowSpan, bytes]]:
         self._check_stop()
-        rows = self._fetch(spans[0].seq, spans[-1].seq)
+        rows = self._fetch([span.key for span in spans])
         texts = [_text(row) for _, row in rows]
-        sizes = [(seq, len(text)) for (seq, _), text in zip(rows, texts, strict=True)]
-        if sizes != [(span.seq, span.size) for span in spans]:
+        sizes = [(key, len(text)) for (key, _), text in zip(rows, texts, strict=True)]
+        if sizes != [(span.key, span.size) for span in spans]:
             raise RefusedError("the session changed while it was read")
         return list(zip(spans, texts, strict=True))
 
@@ -234,7 +236,7 @@ class OpenRows(Opened):
 
     def __init__(
         self, databases: "Databases", file: SessionFile, key: str,
-        sizes: Iterable[tuple[int, int]], check_stop: Callable[[], None], held: ExitStack,
+        sizes: Iterable[tuple[RowKey, int]], check_stop: Callable[[], None], held: ExitStack,
     ) -> None:  # fmt: skip
         self.databases, self.forms = databases, {databases.form.name: databases.form}
         self.file, self.own_ms = file, file.own_ms
@@ -244,8 +246,8 @@ class OpenRows(Opened):
         self.file = replace(file, fingerprint=self.fingerprint, key=key)
 
     @abstractmethod
-    def fetch(self, first: int, last: int) -> Sequence[tuple[int, Row]]:
-        """Return rows by sequence number."""
+    def fetch(self, keys: Sequence[RowKey]) -> Sequence[tuple[RowKey, Row]]:
+        """Return those rows that exist, and any that came between them, in order."""
 
     @abstractmethod
     def fingerprint_of(self, size: int) -> Fingerprint:
@@ -270,8 +272,11 @@ class OpenRows(Opened):
         return None
 
     @abstractmethod
-    def row_with(self, text: bytes, kept: Columns | None) -> Row:
-        """Return the row to be stored for a text. `kept` is what the agent stored for it."""
+    def row_with(self, before: Row, text: bytes, kept: Columns | None) -> Row:
+        """Return the row to be stored for a line. `kept` is what the agent stored for it.
+
+        Raises RefusedError if that would change more than the row `before`.
+        """
 
     @abstractmethod
     def change(
@@ -322,7 +327,7 @@ class OpenRows(Opened):
         kept_of: Callable[[bytes], Columns | None],
     ) -> RowEdit:  # fmt: skip
         text = row.text_after(before.line(), value_of)
-        return RowEdit(row.span.seq, before, self.row_with(text, kept_of(text)))
+        return RowEdit(row.span.key, before, self.row_with(before, text, kept_of(text)))
 
 
 class Databases(ABC):
@@ -377,5 +382,5 @@ class Databases(ABC):
         yield from ()
 
     @abstractmethod
-    def rows(self, path: str, session: str, seqs: Iterable[int]) -> Iterator[tuple[int, Row]]:
+    def rows(self, path: str, session: str, keys: Iterable[RowKey]) -> Iterator[tuple[RowKey, Row]]:
         """Yield the rows that exist. Raises OSError or BusyError."""

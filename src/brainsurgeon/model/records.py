@@ -222,8 +222,8 @@ class Confirmation(Struct, frozen=True):
     requests: list[int] = field(default_factory=list)  # ids of fulfilled requests
     restored: list[str] = field(default_factory=list)  # ids of restored entries
     at: float = 0.0
-    # Changed rows of a database: number, and digests (hexadecimal) before and after.
-    rows: list[tuple[int, str, str]] = field(default_factory=list)
+    # Changed rows of a database: key, and digests (hexadecimal) before and after.
+    rows: list[tuple[int | str, str, str]] = field(default_factory=list)
     run_id: int | None = None
 
 

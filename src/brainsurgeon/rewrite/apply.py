@@ -481,25 +481,25 @@ class _RowsAttempt:
     def _carry_out_step(self, step: Sequence[RowPlan], change: Change) -> Sequence[Edit]:
         """Return the edits as they were made. After RefusedError, the rows are unchanged."""
         store, ident, part, session = self._store, change.session_id, change.plan, self._session
-        before = {row.span.seq: self._lines.row(row.span) for row in step}
-        texts = {seq: state.line() for seq, state in before.items()}
+        before = {row.span.key: self._lines.row(row.span) for row in step}
+        texts = {key: state.line() for key, state in before.items()}
         extracted = ExtractedValues(store, change, partial(self._read, texts))
         with store.transaction():
             extracted.put()
             edits = [
                 session.edit_of(
                     replace(row, edits=tuple(extracted.with_names(row.edits))),
-                    before[row.span.seq], store.extractions.value,
+                    before[row.span.key], store.extractions.value,
                     lambda text: store.rows.columns(rows.digest(text)),
                 ) for row in step
             ]  # fmt: skip
             digests = [
-                (edit.seq, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits
+                (edit.key, edit.before.digest.hex(), edit.after.digest.hex()) for edit in edits
             ]
             noted = replace(extracted.confirmation, rows=digests)
             store.journal.update(extracted.journal_id, confirmation=noted)
             for row in step:
-                state = before[row.span.seq]
+                state = before[row.span.key]
                 if kept := session.kept(state):
                     store.rows.keep(ident, row.edits[0].entry_id, state.digest, kept)
         try:
@@ -524,14 +524,14 @@ class _RowsAttempt:
         self._stored += extracted.stored
         return [*extracted.with_names(part.edits)]
 
-    def _read(self, texts: dict[int, bytes], start: int, end: int) -> bytes:
+    def _read(self, texts: dict[rows.RowKey, bytes], start: int, end: int) -> bytes:
         span = self._lines.index[self._lines.index.at(start)]
-        return texts[span.seq][start - span.offset : end - span.offset]
+        return texts[span.key][start - span.offset : end - span.offset]
 
 
 def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
     """Only the last part of a plan ends requests."""
-    rows = sorted(step, key=lambda row: row.span.seq)
+    rows = sorted(step, key=lambda row: row.span.offset)
     part = replace(plan, edits=tuple(edit for row in rows for edit in row.edits))
     if last:
         return part

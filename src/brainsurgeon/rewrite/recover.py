@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.agents import FORMATS, databases_of
-from brainsurgeon.agents.rows import UnreadableRowError
+from brainsurgeon.agents.rows import RowKey, UnreadableRowError
 from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
 from brainsurgeon.files.reading import open_below, plain_file, recognise_at
@@ -100,7 +100,7 @@ def resolve(store: Store, rewrite: OpenRewrite, old_file: int | None = None) -> 
         os.close(directory)
 
 
-Digests = dict[int, str]  # digests (hexadecimal) of rows that exist, by sequence number
+Digests = dict[RowKey, str]  # digests (hexadecimal) of rows that exist, by their keys
 
 
 def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
@@ -110,13 +110,13 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
             return "its root is not there now; left for the next run"
         settle(store, rewrite, {})
         return "its database is gone; the extracted values stay in the store"
-    seqs = [seq for seq, _, _ in rewrite.confirmation.rows]
+    keys = [key for key, _, _ in rewrite.confirmation.rows]
     current: Digests = {}
     try:
-        for seq, row in databases_of(path).rows(path, rewrite.name, seqs):
-            current[seq] = ""  # of a damaged row
+        for key, row in databases_of(path).rows(path, rewrite.name, keys):
+            current[key] = ""  # of a damaged row
             with suppress(UnreadableRowError):
-                current[seq] = row.digest.hex()
+                current[key] = row.digest.hex()
     except BusyError:
         return "its database cannot be read now (its agent is using it); left for the next run"
     except OSError as error:
@@ -130,8 +130,8 @@ def settle(store: Store, rewrite: OpenRewrite, current: Digests) -> bool:
     # whether it was made. Then extractions count as made and restorations do not, so that no
     # placeholder loses its record, and no request ends unfulfilled.
     made = rewrite.confirmation
-    happened = all(current.get(seq) != before for seq, before, _ in made.rows)
-    if not any(current.get(seq) == after for seq, _, after in made.rows):
+    happened = all(current.get(key) != before for key, before, _ in made.rows)
+    if not any(current.get(key) == after for key, _, after in made.rows):
         made = replace(made, restored_ids=[], fields_gone=[], requests=[], restored=[])
     with store.transaction():
         if happened:

@@ -225,7 +225,7 @@ class TestPlanning:
 
         rows = by_row(self.INDEX, edits)
 
-        assert [(row.span.seq, row.edits) for row in rows] == [
+        assert [(row.span.key, row.edits) for row in rows] == [
             (0, (edits[1],)), (5, (edits[0], edits[2])),
         ]  # fmt: skip
         assert rows[0].text_after(b"0123456789", no_record) == b"01y456789"
@@ -268,7 +268,7 @@ class TestPlanning:
             index, [ByteEdit(place.offset, place.offset + 9, b"x") for place in places]
         )
 
-        seqs = [[row.span.seq for row in chunk] for chunk in chunks(planned)]
+        seqs = [[row.span.key for row in chunk] for chunk in chunks(planned)]
 
         assert [seq for chunk in seqs for seq in chunk] == list(range(199, -1, -1))
         assert [len(chunk) for chunk in seqs] == [64, 64, 64, 1, 1, 1, 5]
@@ -289,7 +289,7 @@ class TestPlanning:
 
         (chunk,) = chunks(by_row(index, edits))
 
-        assert [row.span.seq for row in chunk] == [9, 8, 6, 5, 3, 2, 0, 1, 4, 7]
+        assert [row.span.key for row in chunk] == [9, 8, 6, 5, 3, 2, 0, 1, 4, 7]
 
 
 class TestChanging:
@@ -329,7 +329,7 @@ class TestChanging:
 
         columns = {row[0]: row[1:] for row in claw.columns(GATEWAY)}
         for edit in edits:
-            text, packed, size, navigation = columns[edit.seq]
+            text, packed, size, navigation = columns[edit.key]
             assert (packed, navigation, size) == (None, None, len(text.encode()))
 
     def test_transcript_time_moves_forward_if_our_clock_is_behind(self, claw):
@@ -351,7 +351,7 @@ class TestChanging:
     def test_row_that_differs_refuses_the_whole_change(self, every_claw):
         """If one row is not, column for column, as it was read, no row changes."""
         session, edits = open_and_plan(every_claw)
-        other = RowEdit(edits[0].seq, plain(b'{"other":1}', compressing=False), edits[0].after)
+        other = RowEdit(edits[0].key, plain(b'{"other":1}', compressing=False), edits[0].after)
         before = every_claw.columns(GATEWAY)
 
         with pytest.raises(RefusedError, match="a row changed"):
@@ -364,7 +364,7 @@ class TestChanging:
         session, edits = open_and_plan(claw)
         edit = next(edit for edit in edits if edit.before.navigation)
         claw.sql("UPDATE transcript_events SET navigation_json = navigation_json || ' '"
-                 " WHERE session_id = ? AND seq = ?", (GATEWAY, edit.seq))  # fmt: skip
+                 " WHERE session_id = ? AND seq = ?", (GATEWAY, edit.key))  # fmt: skip
 
         with pytest.raises(RefusedError, match="a row changed"):
             write(claw, session, edits)

@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from itertools import count
@@ -20,7 +20,7 @@ from typing import Any, TypeGuard
 import zstandard
 from msgspec import Struct
 
-from brainsurgeon.agents.rows import Database, Layout, Row, UnreadableRowError
+from brainsurgeon.agents.rows import Database, Layout, Row, RowKey, UnreadableRowError
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import configurations, sqlite
 from brainsurgeon.files.processes import lives
@@ -197,7 +197,7 @@ _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
          True: "coalesce(e.event_utf8_bytes, length(CAST(e.event_json AS BLOB)))"}  # fmt: skip
 
 
-def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[int, int]]:
+def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[RowKey, int]]:
     return connection.execute(
         f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",
@@ -213,12 +213,12 @@ def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
 
 
 def payloads(
-    connection: sqlite3.Connection, schema: Schema, session: str, first: int, last: int
-) -> list[tuple[int, Payload]]:
+    connection: sqlite3.Connection, schema: Schema, session: str, keys: Sequence[RowKey]
+) -> list[tuple[RowKey, Payload]]:
     rows = connection.execute(
         f"SELECT e.seq, {_EVENT[schema.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
-        (session, first, last),
+        (session, keys[0], keys[-1]),
     )
     return [(row[0], Payload(*row[1:])) for row in rows.fetchall()]
 

@@ -20,6 +20,7 @@ from brainsurgeon.agents.rows import (
     Row,
     RowEdit,
     RowIndex,
+    RowKey,
     RowSession,
     UnreadableRowError,
     short_digest,
@@ -83,9 +84,8 @@ class OpenWindow(OpenRows):
         self.window = window
         super().__init__(databases, file, window.key, sizes, check_stop, held)
 
-    def fetch(self, first: int, last: int) -> list[tuple[int, Payload]]:
-        session = self.window.session
-        return database.payloads(self.database, self.schema, session, first, last)
+    def fetch(self, keys: Sequence[RowKey]) -> list[tuple[RowKey, Payload]]:
+        return database.payloads(self.database, self.schema, self.window.session, keys)
 
     @property
     def generation(self) -> str | None:
@@ -124,7 +124,7 @@ class OpenWindow(OpenRows):
         plain = database.plain(row.line(), compressing=self.schema.compressing)
         return None if row == plain else astuple(row)[1:]
 
-    def row_with(self, text: bytes, kept: Columns | None) -> Payload:
+    def row_with(self, before: Row, text: bytes, kept: Columns | None) -> Payload:  # noqa: ARG002
         if kept is not None:
             own = Payload(text if kept[0] is None else None, *kept)
             if own.line() == text:
@@ -220,11 +220,13 @@ class OpenClawDatabases(Databases):
                 if row:
                     yield row
 
-    def rows(self, path: str, session: str, seqs: Iterable[int]) -> Iterator[tuple[int, Payload]]:
+    def rows(
+        self, path: str, session: str, keys: Iterable[RowKey]
+    ) -> Iterator[tuple[RowKey, Payload]]:
         with database.open_database(path) as connection:
             schema = database.examine(connection)
-            for seq in seqs:
-                yield from database.payloads(connection, schema, session, seq, seq)
+            for key in keys:
+                yield from database.payloads(connection, schema, session, [key])
 
 
 def _sizes(

@@ -41,7 +41,7 @@ def change(
     update = _UPDATE if compressing else _UPDATE_PLAIN
     columns = 4 if compressing else 1
     values = [
-        (*astuple(edit.after)[:columns], session, edit.seq, *astuple(edit.before)[:columns])
+        (*astuple(edit.after)[:columns], session, edit.key, *astuple(edit.before)[:columns])
         for edit in edits
     ]
     generation = uuid.uuid4().hex
