@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from brainsurgeon.agents.agent import Agent, Owner
+from brainsurgeon.agents.agent import Agent, Home, Owner
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.described import DESCRIBED
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, DESCRIBED)
 
 _HOMES = tuple(agent.home for agent in AGENTS)
+_KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)
+_WITH_OTHERS = tuple(home for home in _HOMES if type(home).holds is not Home.holds)
 _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 # The first that recognises a file is its format: one that is only read is never another's.
 FORMATS: dict[str, Format] = {
@@ -62,7 +64,7 @@ def note_roots(paths: Iterable[str]) -> None:
 
 
 def is_no_session(path: str) -> bool:
-    return any(home.holds(path) and home.owner(path) is None for home in _HOMES)
+    return any(home.holds(path) and home.owner(path) is None for home in _WITH_OTHERS)
 
 
 def format_at(path: str) -> str | None:
@@ -70,15 +72,18 @@ def format_at(path: str) -> str | None:
     return next((agent.format for agent in AGENTS if agent.home.holds(path)), None)
 
 
-def keeper_of(path: str) -> Agent | None:
-    """Return the agent to which a session at a path belongs whatever its format, or None."""
-    keepers = (agent for agent in AGENTS if agent.home.any_format and agent.home.owner(path))
-    return next(keepers, None)
+def keeper_of(path: str) -> Owner | None:
+    """Return whose session is at a path whatever its format, or None."""
+    for agent in _KEEPERS:  # a loop: it runs for every file
+        if owner := agent.home.owner(path):
+            return owner
+    return None
 
 
 def agent_of(path: str, form: str | None) -> Agent:
     """Return the agent that writes a session of a known format."""
-    return keeper_of(path) or _BY_FORMAT.get(form or "", DESCRIBED)
+    kept = next((agent for agent in _KEEPERS if agent.home.owner(path)), None)
+    return kept or _BY_FORMAT.get(form or "", DESCRIBED)
 
 
 def agent_at(path: str) -> Agent:
@@ -88,7 +93,7 @@ def agent_at(path: str) -> Agent:
 
 def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
     """Return whose session is at a path. `head` returns the first bytes of the file."""
-    agent = keeper_of(path) or _BY_FORMAT.get(form)
+    agent = _BY_FORMAT.get(form)
     if agent and (owner := agent.home.owner(path)):
         return owner
     directory = os.path.dirname(path)

@@ -252,9 +252,10 @@ class _Walk(Struct, frozen=True):
 
     def _owner(self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint) -> Owner:
         path = f"{directory}/{name}"
-        is_kept = agents.keeper_of(path) is not None
-        form = self.format_of(path, fingerprint) if self.format_of and not is_kept else None
-        if not (form or is_kept) and agents.is_session_name(name):
+        if kept := agents.keeper_of(path):
+            return kept
+        form = self.format_of(path, fingerprint) if self.format_of else None
+        if not form and agents.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 known = reading.recognise_at(file, agents.FORMATS, self.root.format)

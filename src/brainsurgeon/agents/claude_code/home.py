@@ -33,20 +33,19 @@ class ClaudeHome(Home):
     # Claude Code collects lines for 100 ms (2.1.330), and a busy machine delays it.
     call_delay = 1.5
     forks = True
-    _own = ""  # the real path of this user's home
+    _homes: tuple[str, ...] = ()  # the real paths of known ones, each with a separator
 
     def root(self) -> str:
         return os.path.join(home_directory(), PROJECTS)
 
     def note_roots(self, roots: Iterable[str]) -> None:
-        self._own = os.path.realpath(home_directory())
         for path in (self.root(), *roots):
             note_root(path)
+        known = os.path.realpath(home_directory()), *_linked
+        self._homes = tuple(home + os.sep for home in known)
 
     def holds(self, path: str) -> bool:
-        known = (self._own or os.path.realpath(home_directory()), *_linked)
-        within = path.startswith(tuple(home + os.sep for home in known))
-        return within or _IN_A_PROJECT.search(path) is not None
+        return path.startswith(self._homes) or _IN_A_PROJECT.search(path) is not None
 
     def owner(self, path: str) -> Owner | None:
         at = location(path)

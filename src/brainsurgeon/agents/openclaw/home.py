@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import closing
+from functools import lru_cache
 
 from brainsurgeon.agents.agent import Home, Owner, directory_named
 from brainsurgeon.agents.openclaw import database, gate, registry
@@ -13,6 +14,16 @@ _IMPORTED = "session-sqlite-import-archive"  # session files that were imported 
 
 def state_directory() -> str:
     return directory_named("OPENCLAW_STATE_DIR", "~/.openclaw")
+
+
+@lru_cache(64)
+def _owner(directory: str) -> Owner | None:
+    above, name = os.path.split(directory)
+    if name == database.NAME:
+        above = os.path.dirname(above)
+    elif name not in ("sessions", _IMPORTED):
+        return None
+    return Owner(os.path.basename(above), above)
 
 
 class OpenClawHome(Home):
@@ -26,12 +37,7 @@ class OpenClawHome(Home):
         return os.path.join(state_directory(), "agents")
 
     def owner(self, path: str) -> Owner | None:
-        directory, name = os.path.split(os.path.dirname(path))
-        if name == database.NAME:
-            directory = os.path.dirname(directory)
-        elif name not in ("sessions", _IMPORTED):
-            return None
-        return Owner(os.path.basename(directory), directory)
+        return _owner(path.rpartition(os.sep)[0])
 
     def superseded(self, agent_directory: str) -> bool:
         # Since 2026.8.1. If the database cannot be read, the answer is yes, and the agent's session
