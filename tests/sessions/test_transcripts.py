@@ -109,7 +109,7 @@ def test_only_new_bytes_are_read(kept, monkeypatch):
     kept.look()
 
 
-def test_session_that_was_written_anew_while_it_was_read_is_read_again(kept):
+def test_session_written_anew_while_it_was_read_is_read_again(kept):
     """Lines from before and after a change in place never stand together for a session."""
     data = LONG.read_bytes()
     after = data[:9000] + data[9000:-9000].replace(b'"text":"', b'"tixt":"') + data[-9000:]
@@ -177,7 +177,7 @@ def test_another_version_or_setting_of_the_format_is_read_anew(kept, monkeypatch
     first = kept.look()
     assert kept.look("generic") is not first
     second = kept.look()
-    monkeypatch.setattr(type(second.transcript.form), "version", 99)
+    monkeypatch.setattr(second.transcript.form, "version", 99)
     assert kept.look() is not second
 
 
