@@ -40,6 +40,8 @@ _SIDE_FILE, _ARCHIVE = (
         [home.side_files for home in _HOMES], [home.archives for home in _HOMES],
     )
 )  # fmt: skip
+_NAMES = [home.name_pattern for home in _HOMES if home.name_pattern]
+COPIES = tuple(name for home in _HOMES for name in home.copies)
 SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
 DATABASES = [agent.databases for agent in AGENTS if agent.databases]
 
@@ -115,6 +117,12 @@ def measure(form: str, lines: Iterable[Line]) -> "Measure | None":
 def names_of(agent: str) -> tuple[str, ...]:
     """Return the name of an agent, and those that earlier versions printed."""
     return (agent, *chain.from_iterable(home.names_before(agent) for home in _HOMES))
+
+
+def ids_in(name: str) -> list[str]:
+    """Return the name of a session, and the id in it if agents put one there."""
+    matches = (re.fullmatch(pattern, name, re.DOTALL) for pattern in _NAMES)
+    return [name, *(match[1] for match in matches if match)]
 
 
 def keys_of(file: SessionFile) -> list[str]:

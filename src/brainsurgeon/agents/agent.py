@@ -47,6 +47,8 @@ class Home:
     side_files = ""  # a regular expression that finds names `*.jsonl` of files that are no sessions
     archives = ""  # one that finds names of archived sessions
     skipped: frozenset[str] = frozenset()  # names of directories without sessions
+    copies: tuple[str, ...] = ()  # names of directories beside sessions with copies of values
+    name_pattern = ""  # what matches the name of a session whose end, the group, is its id
     note = ""  # about its sessions, for the user
     call_delay = 0.0  # seconds within which it writes a tool call to the session
     forks = False  # a new session may begin with the entries of another

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 from msgspec import Struct
@@ -85,6 +85,9 @@ class Format(ABC):
     appends_anew = False  # the agent may write an entry again under another id and keep both
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
+    copies: frozenset[str] = frozenset()  # keys of its own copies of results, that no model gets
+    screen: frozenset[str] = frozenset()  # keys of values in its own form; models get another
+    as_main: ClassVar[JsonObject] = {}  # fields that make a sub-agent's line one of a session
     # Ids that no entry of another agent has, unless it was copied.
     random_ids = re.compile(UUID)
 

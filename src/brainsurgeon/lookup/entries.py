@@ -37,10 +37,8 @@ from brainsurgeon.planning.matching import find
 from brainsurgeon.sessions.discovery import AnyOpen, open_session
 from brainsurgeon.store import Store
 
-# Keys of an agent's own copies of tool results. No model gets these copies.
-OWN_COPIES = frozenset({"details", "toolUseResult"})
-# Keys of values in Claude Code's own form. Models usually get them in another form.
-SCREEN = frozenset({"toolUseResult", "attachment"})
+_COPIES = frozenset[str]().union(*(form.copies for form in FORMATS.values()))
+_SCREEN = frozenset[str]().union(*(form.screen for form in FORMATS.values()))
 
 
 class EntryValues(Struct, frozen=True):
@@ -369,13 +367,13 @@ def _names(values: Iterable[Extraction], keys: Iterable[str]) -> list[str]:
 
 
 def without_screen(values: tuple[Extraction, ...], keys: Iterable[str]) -> tuple[Extraction, ...]:
-    """Drop values in Claude Code's own form, unless there are `keys` or no other values."""
-    sent = tuple(value for value in values if SCREEN.isdisjoint(value.path))
+    """Drop values in an agent's own form, unless there are `keys` or no other values."""
+    sent = tuple(value for value in values if _SCREEN.isdisjoint(value.path))
     return values if list(keys) else sent or values
 
 
 def own_copies_last(values: Iterable[Extraction]) -> tuple[Extraction, ...]:
-    return tuple(sorted(values, key=lambda value: not OWN_COPIES.isdisjoint(value.path)))
+    return tuple(sorted(values, key=lambda value: not _COPIES.isdisjoint(value.path)))
 
 
 def json_texts(store: Store, values: Iterable[Extraction]) -> dict[int, bytes]:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
@@ -10,7 +9,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents import calling_session, keys_of, names_of
+from brainsurgeon.agents import calling_session, ids_in, keys_of, names_of
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.model.plans import Plan
@@ -122,13 +121,6 @@ def record_placeholders(
         store.requests.end(handled.requests)
         store.fields.undo(record.id, handled.fields_gone)
         store.placements.record(record.id, seen.here, seen.gone, seen.missing, now)
-
-
-# pi and Codex name a file by the start time and the id of its session.
-_AFTER_TIME = (
-    "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"
-    "|rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
-)
 
 
 class Session(Struct, frozen=True):
@@ -332,7 +324,7 @@ def _current(sessions: list[Session]) -> list[Session]:
 
 
 def is_called(session: Session, name: str) -> bool:
-    return name in _names(session, _ids_in(session.name))
+    return name in _names(session, ids_in(session.name))
 
 
 def has_header_id(session: Session, name: str) -> bool:
@@ -344,15 +336,10 @@ def has_header_id(session: Session, name: str) -> bool:
 
 
 def _begins_with(session: Session, name: str) -> bool:
-    ids = [*_ids_in(session.name), *filter(None, [session.identity])]
+    ids = [*ids_in(session.name), *filter(None, [session.identity])]
     return bool(name) and any(
         own.startswith(name) for own in _names(session, ids) if ("/" in own) == ("/" in name)
     )
-
-
-def _ids_in(name: str) -> list[str]:
-    after = re.fullmatch(_AFTER_TIME, name, re.DOTALL)
-    return [name, after[1] or after[2]] if after else [name]
 
 
 def _names(session: Session, ids: list[str]) -> set[str]:

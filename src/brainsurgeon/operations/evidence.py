@@ -154,8 +154,7 @@ class _EntryReader:
         self._standing = find(self._transcript, records, session.parsed).standing
 
     def _entry(self, index: int) -> JsonObject:
-        # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
-        as_main = {"isSidechain": False} if self._is_subagent else {}
+        as_main = self._form.as_main if self._is_subagent else {}
         return {**self._session.parsed(index).entry, **as_main}
 
     def turn(self, entry_id: str | None) -> range:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from brainsurgeon.agents import only_read
+from brainsurgeon.agents import COPIES, only_read
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.files.reading import RefusedError
@@ -26,7 +26,6 @@ MOST_READ = 25  # sessions that are read to preview the next scan
 LISTED = 500  # sessions on the page
 _VALUES = 40  # extracted values of each session
 _PLACES = 50  # directories and databases with copies of values
-_COPIES = ("tool-results", "file-history")
 
 
 def report(settings: Settings, store: Store, now: float, *, previews: bool = False) -> Report:
@@ -117,7 +116,7 @@ def _copies_beside(sessions: list[Session]) -> Iterator[Sum]:
             databases.add(os.path.dirname(session.file.path))
         elif session.file:
             bases = os.path.dirname(session.path), os.path.splitext(session.path)[0]
-            places |= {os.path.join(base, name) for base in bases for name in _COPIES}
+            places |= {os.path.join(base, name) for base in bases for name in COPIES}
     for place in sorted(places):
         if sizes := list(_sizes_below(place)):
             yield Sum(place, len(sizes), sum(sizes))

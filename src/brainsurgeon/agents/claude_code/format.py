@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -805,6 +805,10 @@ def _is_ours(entry: JsonObject) -> bool:
 class ClaudeCode(Format):
     name = "claude-code"
     emptied = (NO_CONTENT, LEFT_OUT)
+    copies = frozenset({"toolUseResult"})
+    screen = frozenset({"toolUseResult", "attachment"})
+    # A sub-agent's file marks each line as a side chain, and a side chain has no turns.
+    as_main: ClassVar[JsonObject] = {"isSidechain": False}
     version = 11
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:

@@ -33,6 +33,7 @@ class ClaudeHome(Home):
     # Claude Code collects lines for 100 ms (2.1.330), and a busy machine delays it.
     call_delay = 1.5
     forks = True
+    copies = ("tool-results", "file-history")
     _homes: tuple[str, ...] = ()  # the real paths of known ones, each with a separator
 
     def root(self) -> str:

@@ -15,6 +15,7 @@ def home_directory() -> str:
 
 
 class CodexHome(Home):
+    name_pattern = "rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
     note = "its sessions are shown, never changed"
 
     def root(self) -> str:

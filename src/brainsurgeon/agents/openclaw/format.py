@@ -485,6 +485,7 @@ class OpenClawChain(Chain):
 class OpenClaw(Format):
     name = "openclaw"
     emptied = (EMPTIED,)
+    copies = frozenset({"details"})
     has_reasoning = True
     version = 9
     versions: tuple[int, ...] = (2, 3)

@@ -13,6 +13,8 @@ _PREFIX, _FORMER = "pi:", "openclaw:"
 
 
 class PiHome(Home):
+    name_pattern = "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9-]+Z?_(.+)"  # after the time of its start
+
     def root(self) -> str:
         return os.path.join(directory_named("PI_CODING_AGENT_DIR", "~/.pi/agent"), "sessions")
 
