@@ -71,9 +71,9 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
         "windows": {}, "request_bytes": {}, "tiers": {}, "prices": {},
         "profiles": {}, "profile": None, "use": (),
         "enabled": True, "roots": (), "databases": "auto", "exclude": (),
-        "keep_recent": 3, "keep_recent_tokens": 0, "superseded": False, "min_value_length": 500,
+        "keep_recent": 3, "superseded": False, "min_value_length": 500,
         "trigger_types": ("thinking", "tool_result"), "rules": (),
-        "signed_thinking": "take", "signed_models": (), "when": "pays", "min_reclaim": 0.01,
+        "signed_models": (), "when": "pays", "min_reclaim": 0.01,
         "quiet": 30, "abandoned_after": 3600, "keep_after_restore": 600,
         "keep_purge_control_calls": False, "scan_interval": 30, "auto_cron": None, "watch": True,
         "retention": DAY, "retention_missing": 30 * DAY, "retention_standing": None,
@@ -86,7 +86,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
 
 # Every key: what it takes and what it refuses.
 
-WHOLE_NUMBERS = ("keep_recent", "keep_recent_tokens", "min_value_length")
+WHOLE_NUMBERS = ("keep_recent", "min_value_length")
 WAITS = ("keep_after_restore", "quiet", "abandoned_after")
 SWITCHES = ("enabled", "keep_purge_control_calls", "superseded", "watch")
 DURATIONS = ("retention", "retention_missing", "retention_standing")
@@ -111,8 +111,6 @@ GOOD = [
     ("scan_interval", '"1s"', 1),
     ("trigger_types", json.dumps(KINDS), tuple(KINDS)),
     ("trigger_types", "[]", ()),
-    ("signed_thinking", '"take"', "take"),
-    ("signed_thinking", '"defer"', "defer"),
     ("signed_models", '["house-*", "!claude-fable-*"]', ("house-*", "!claude-fable-*")),
     ("archive", "{}", ArchiveTable()),
     (
@@ -219,8 +217,6 @@ BAD = [
     ("exclude", '["secrets"]', "exclude[0]: wants a glob of absolute paths"),
     ("exclude", '["agent:"]', "exclude[0]: wants a glob of absolute paths"),
     ("exclude", r'["/a\u0000"]', "exclude[0]: wants a glob of absolute paths"),
-    ("signed_thinking", '"keep"', "signed_thinking: "),
-    ("signed_thinking", "true", "signed_thinking: "),
     ("when", '"warm"', "when: "),
     ("when", "true", "when: "),
     *(

@@ -40,7 +40,7 @@ def test_schema_accepts_valid_configurations():
     "text",
     ["keep_recent = -1", "keep_recent = true", 'retention = "1"', 'retention = "0h"',
      "retention = 24", 'min_reclaim = "1 %%"', 'request_bytes = "many"', "enabled = 1",
-     'trigger_types = ["tools"]', 'signed_thinking = "keep"',
+     'trigger_types = ["tools"]',
      "keep_recnt = 3", "scan_interval = '30'",
      '[[roots]]\nformat = "auto"', '[[roots]]\npath = "/x"\nformt = "auto"', 'databases = "on"',
      '[[rules]]\nkind = "all"'],

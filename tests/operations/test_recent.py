@@ -1,7 +1,5 @@
 """Recent values: the windows in messages and tokens, and results superseded by a later call."""
 
-import pytest
-
 from building.world import entry_text
 
 
@@ -61,17 +59,3 @@ def test_superseded_failed_call_has_its_arguments_extracted(world, conversation,
     assert [removal.kind for removal in session.plan.removals] == ["tool_call"]
     world.restore_all(pristine=True)
     assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize(
-    ("tokens", "recent", "extracted"),
-    [(0, 3, 2), (600, 3, 2), (700, 3, 1), (1400, 3, 0), (1, 20, 0)],
-)
-def test_message_is_recent_if_either_window_covers_it(
-    world, conversation, tokens, recent, extracted
-):
-    """A message is kept within `keep_recent` messages or `keep_recent_tokens` tokens of the end."""
-    write_repeated_calls(world, conversation)  # 662 tokens a result, at 0.33 a character
-
-    settings = {"keep_recent": recent, "keep_recent_tokens": tokens}
-    assert world.scan(**settings).values_extracted == extracted

@@ -18,7 +18,6 @@ from brainsurgeon.planning.signatures import (
 )
 
 PATH = ("v",)
-DEFER = Rules((), signed_thinking="defer")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +90,9 @@ def change(start, *, live=True, removes=True):
     return SentChange((start, PATH), live, removes)
 
 
-def judged(standing, changes, *, edited=(), left=(), defer=False, **how):
+def judged(standing, changes, *, edited=(), left=(), **how):
     """Judge changes, given the places of signed thinking that is edited, and of placeholders."""
-    rules = DEFER if defer else Rules(())
+    rules = Rules(())
     how = {"remembers": False, "pristine": False, **how}
     places = {(start, PATH) for start in edited}
     return judge(Signatures(list(standing), changes, places, list(left)), rules, **how)
@@ -125,15 +124,6 @@ def test_edits_of_dead_entries_break_only_dead_signatures():
     assert removed(judged(standing, [change(200)])) == [300, 400]
 
 
-def test_signed_thinking_defer_blocks_edits_that_break_signatures():
-    """With `signed_thinking = "defer"`, only edits that break a live signature are blocked."""
-    blocked = judged([signature(300)], [change(200)], defer=True).blocked
-
-    assert blocked == 'signatures: the thinking of e300 would break: signed_thinking = "defer"'
-    assert judged([signature(300)], [change(400)], defer=True) == SignatureVerdict()
-    assert judged([signature(300, live=False)], [change(200)], defer=True).blocked is None
-
-
 def test_signatures_after_placeholders_of_a_remembering_agent():
     """Signatures after placeholders are doubtful if the agent remembers, and are removed."""
     standing = [
@@ -149,7 +139,6 @@ def test_signatures_after_placeholders_of_a_remembering_agent():
         (700, False, BROKEN), (300, True, DOUBTFUL), (500, True, DOUBTFUL),
     ]  # fmt: skip
     assert judged(standing, [], left=[200]) == SignatureVerdict()
-    assert judged(standing, [], left=[200], remembers=True, defer=True) == SignatureVerdict()
 
 
 def test_no_signature_leaves_from_between_others():

@@ -213,17 +213,6 @@ def test_restore_that_would_break_a_signature_is_pending(world, talk):
     assert path.read_bytes() == lean
 
 
-def test_signed_thinking_defer_leaves_signed_sessions_alone(world, talk):
-    """With `signed_thinking = "defer"` a session with signatures to extract is deferred."""
-    path, _ = write_turns(world, talk)
-    before = path.read_bytes()
-
-    (result,) = world.scan(signed_thinking="defer").sessions
-
-    assert (result.outcome, path.read_bytes()) == ("deferred", before)
-    assert result.reason.endswith('signed_thinking = "defer"')
-
-
 def test_extracting_unsent_values_keeps_signatures(world, talk):
     """Details, and entries before a compaction, are in no request."""
     talk.user()

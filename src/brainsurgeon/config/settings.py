@@ -132,10 +132,6 @@ class SignalTable(SettingsTable):
 
 class ExtractionSettings(SettingsTable):
     keep_recent: Count = key(3, "number of newest messages from which nothing is extracted")
-    keep_recent_tokens: Count = key(
-        0,
-        "also extract nothing from the newest messages that together have this many tokens; 0: off",
-    )
     superseded: Switch = key(
         False, "also extract values that a later entry supersedes, and arguments of failed calls"
     )
@@ -149,11 +145,6 @@ class ExtractionSettings(SettingsTable):
         (),
         "the long form of `trigger_types`: `[[rules]]` with `kind`, `tool` (globs), "
         "`min_value_length`, `keep_recent`",
-    )
-    signed_thinking: Literal["take", "defer"] = key(
-        "take",
-        "what to do if an extraction makes signed thinking invalid: `take` also extracts the "
-        "thinking, `defer` leaves the session unchanged",
     )
     signed_models: Names = key(
         (),

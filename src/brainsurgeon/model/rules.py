@@ -43,7 +43,6 @@ class ValueRules(Struct, frozen=True):
     exclude_tools: tuple[str, ...] = ()
     giant: int = 0  # if not 0: results with more characters are extracted at any position
     max_messages: int = 0  # if not 0: before the newest N messages, any length is extracted
-    keep_recent_tokens: int = 0  # messages are also recent if fewer tokens follow them
     superseded: bool = False  # extract superseded values, for which `keep_recent` is at most 2
     heavy: ValueIds = frozenset()  # pictures and documents that are extracted at any position
 
@@ -69,8 +68,6 @@ class ValueRules(Struct, frozen=True):
 
 
 class Rules(ValueRules, frozen=True):
-    # `take`: also extract thinking whose signature would break. `defer`: do not change the session.
-    signed_thinking: str = "take"
     # Globs of the models whose signatures cover the request before the thinking.
     signed_models: tuple[str, ...] = ()
     min_reclaim: float | int = 0.01  # a share (float) or a number of bytes

@@ -285,7 +285,7 @@ def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules
             case 2:
                 rules = replace(rules, giant=giant)  # characters
             case 4:
-                rules = _bounded(replace(rules, keep_recent_tokens=0), "keep_recent", min, 1)
+                rules = _bounded(rules, "keep_recent", min, 1)
             case 5 if not any(rule.kind == "tool_call" and not rule.tools for rule in rules.rules):
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
@@ -302,19 +302,6 @@ def _kept(step: int, half: int) -> int:
 def _bounded(rules: Rules, key: str, of: Callable[[int, int], int], bound: int) -> Rules:
     bounded = [replace(rule, **{key: of(getattr(rule, key), bound)}) for rule in rules.rules]
     return replace(rules, rules=tuple(bounded), **{key: of(getattr(rules, key), bound)})
-
-
-def keeping_tokens(rules: Rules, transcript: Transcript, rate: float) -> Rules:
-    """Return rules that keep at least the newest messages with `keep_recent_tokens` tokens."""
-    if not rules.keep_recent_tokens:
-        return rules
-    tokens = messages = 0
-    for index, entry in transcript.live_backward():
-        if tokens >= rules.keep_recent_tokens:
-            break
-        messages += entry.is_message
-        tokens += transcript.sent(index).tokens(rate)
-    return replace(_bounded(rules, "keep_recent", max, messages), keep_recent_tokens=0)
 
 
 def archiving_at(taken: Rung, archiving: Archiving, kept_messages: int = 0) -> Archiving:

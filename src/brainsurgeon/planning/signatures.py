@@ -117,15 +117,14 @@ def judge(
     broken = [
         one for one in here if one.bound and (live_change if one.live else any_change) < one.place
     ]
-    defer = rules.signed_thinking == "defer"
-    if blocking := next((one for one in broken if one.live and (defer or one.stays)), None):
-        why = blocking.stays or 'signed_thinking = "defer"'
+    if blocking := next((one for one in broken if one.live and one.stays), None):
         entry = blocking.entry_id or "an entry"
-        return SignatureVerdict(blocked=f"signatures: the thinking of {entry} would break: {why}")
+        why = f"signatures: the thinking of {entry} would break: {blocking.stays}"
+        return SignatureVerdict(blocked=why)
     leave = [Leaving(one, BROKEN) for one in broken if one.stays is None]
     live = [one for one in here if one.live]
     extracted = _first((index, ()) for index in signatures.left)
-    if remembers and not (defer or pristine):
+    if remembers and not pristine:
         leave += _doubtful(live, extracted, live_change)
     if rules.drop_signatures:
         leaving = {one.signature.place for one in leave}

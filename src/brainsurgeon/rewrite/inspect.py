@@ -35,7 +35,6 @@ from brainsurgeon.model.sessions import NotIdleError, SessionFile, Signs
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
-from brainsurgeon.planning.budget import keeping_tokens
 from brainsurgeon.planning.matching import marked
 from brainsurgeon.planning.plan import SessionPlanner
 from brainsurgeon.planning.rules import changed_recently, silence
@@ -251,7 +250,6 @@ class Planner(Struct, frozen=True, dict=True):
 
     def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
         rules = rules or self.examined.settings.decision_rules()
-        rules = keeping_tokens(rules, self.examined.transcript, self.records.rate)
         return self._session.plan(
             rules, extract=self.extract, explain=self.explain, archiving=archiving
         )
