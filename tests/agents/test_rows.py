@@ -4,9 +4,9 @@ Its rows have keys that are texts, and its lines have the row of a chapter as co
 """
 
 import json
-import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
+from sqlite3 import connect
 
 import pytest
 
@@ -17,16 +17,16 @@ from brainsurgeon.agents.rows import (
     Databases,
     Layout,
     OpenRows,
+    Recorded,
     Row,
     RowIndex,
-    RowSession,
     digest,
 )  # fmt: skip
+from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.files.transactions import transaction
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.model.sessions import Fingerprint, Root
+from brainsurgeon.model.sessions import Root
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at
@@ -54,60 +54,47 @@ class Note(Row, frozen=True):
         return digest(self.note)
 
 
+class Summary(Recorded, frozen=True):
+    """What the database says about a session."""
+
+    changed: int
+
+    def newest(self, _):
+        return self.changed
+
+
 class OpenNotes(OpenRows):
     """A session of the small agent."""
 
-    read_only_reason = None
-
-    def __init__(self, databases, file, database, check_stop, held):
-        self.database = database
-        sizes = databases.sizes(database, file.name)
-        self.changed = databases.changed(database, file.name)
-        super().__init__(databases, file, file.name.upper(), sizes, check_stop, held)
-
-    def fetch(self, keys):
-        return fetch(self.database, self.file.name, keys)
-
-    def fingerprint_of(self, size):
-        return fingerprint(self.file.name, size, self.changed)
-
     def check_turn(self, open_turn, quiet, now):
         """Accept every time."""
+
+    def fence(self, _quiet, _clock):
+        return lambda database: (
+            None if Notes().recorded(database, self.file.name) == self.recorded else "it changed"
+        )
 
     def row_with(self, before, text, _):
         if not text.startswith(before.context):
             raise RefusedError("its chapter would change")
         return Note(before.chapter, b"{" + text.removeprefix(before.context))
 
-    def change(self, edits, _quiet, _clock, *, durable):
-        with transaction(self.file.directory, self.database, durable=durable):
-            for edit in edits:
-                done = self.database.execute(
-                    "UPDATE notes SET note = CAST(? AS TEXT)"
-                    " WHERE id = ? AND note IS CAST(? AS TEXT)",
-                    (edit.after.note, edit.key, edit.before.note),
-                )
-                if done.rowcount != 1:
-                    raise RefusedError("a row changed meanwhile")
+    def write(self, edits, _):
+        for edit in edits:
+            done = self.database.execute(
+                "UPDATE notes SET note = CAST(? AS TEXT) WHERE id = ? AND note IS CAST(? AS TEXT)",
+                (edit.after.note, edit.key, edit.before.note),
+            )
+            if done.rowcount != 1:
+                raise RefusedError("a row changed meanwhile")
+        return self.recorded, None
 
 
-LINES = (
-    " FROM notes JOIN chapters ON chapters.id = chapter WHERE session = ?{}"
+ROWS = (
+    "SELECT notes.id, CAST(about AS BLOB), CAST(note AS BLOB) FROM notes"
+    " JOIN chapters ON chapters.id = chapter WHERE session = ?{}"
     " ORDER BY chapters.started, notes.id"
 )
-
-
-def fetch(database, session, keys):
-    places = ", ".join("?" * len(keys))
-    rows = database.execute(
-        "SELECT notes.id, CAST(about AS BLOB), CAST(note AS BLOB)"
-        + LINES.format(f" AND notes.id IN ({places})"), (session, *keys),
-    )  # fmt: skip
-    return [(key, Note(chapter, note)) for key, chapter, note in rows]
-
-
-def fingerprint(name, size, changed):
-    return Fingerprint(1, sum(name.encode()), size, changed * 10**6, 0)
 
 
 class Notes(Databases):
@@ -122,38 +109,37 @@ class Notes(Databases):
         path = f"{root}/{NAME}"
         yield Database(root, "small", root, path)
 
-    def layout(self, _):
-        return Layout(1, "1.0", None)
+    def layout(self, database):
+        return Layout(0, sqlite.pragma(database, "schema_version"), "1.0", None)
 
-    def sizes(self, database, session):
-        return [
-            (key, len(Note(chapter, note).line())) for key, chapter, note in database.execute(
-                "SELECT notes.id, CAST(about AS BLOB), CAST(note AS BLOB)" + LINES.format(""),
-                (session,),
-            )
-        ]  # fmt: skip
+    def sessions(self, database):
+        listed = database.execute("SELECT name, upper(name), changed FROM sessions ORDER BY name")
+        return [Summary(*row) for row in listed]
 
-    def changed(self, database, session):
-        query = "SELECT changed FROM sessions WHERE name = ?"
-        return database.execute(query, (session,)).fetchone()[0]
+    def names(self, database):
+        return [summary.session for summary in self.sessions(database)]
 
-    def sessions(self, database, _layout, _path, _own):
-        names = database.execute("SELECT name, changed FROM sessions ORDER BY name").fetchall()
-        return [
-            RowSession(name, name.upper(), fingerprint(
-                name, RowIndex(self.sizes(database, name)).size, changed
-            )) for name, changed in names
-        ], {}  # fmt: skip
+    def recorded(self, database, session):
+        return {summary.session: summary for summary in self.sessions(database)}.get(session)
+
+    def sizes(self, database, _, session):
+        rows = database.execute(ROWS.format(""), (session,))
+        return [(key, len(Note(*columns).line())) for key, *columns in rows]
+
+    def totals(self, database, layout):
+        return {
+            name: RowIndex(self.sizes(database, layout, name)).size for name in self.names(database)
+        }
+
+    def fetch(self, database, _, session, keys):
+        rows = ROWS.format(f" AND notes.id IN ({', '.join('?' * len(keys))})")
+        return [(key, Note(*columns)) for key, *columns in database.execute(rows, (session, *keys))]
 
     @contextmanager
     def session(self, file, check_stop):
         with ExitStack() as held:
             database = held.enter_context(self.opened(file.directory))
             yield OpenNotes(self, file, database, check_stop, held)
-
-    def rows(self, path, session, keys):
-        with self.opened(path) as database:
-            yield from fetch(database, session, keys)
 
 
 @pytest.fixture
@@ -185,7 +171,7 @@ def world(tmp_path, monkeypatch):
 
 
 def connected(world):
-    return sqlite3.connect(world.root / NAME)
+    return connect(world.root / NAME)
 
 
 def notes(world):

@@ -9,8 +9,7 @@ import pytest
 import zstandard
 
 from brainsurgeon.agents import rows
-from brainsurgeon.agents.openclaw import database as openclaw_database
-from brainsurgeon.agents.openclaw import writing
+from brainsurgeon.agents.openclaw.rows import OpenClawDatabases
 from brainsurgeon.errors import BusyError, NotFoundError
 from brainsurgeon.files import processes as clocks
 from brainsurgeon.files import sqlite
@@ -133,13 +132,13 @@ class TestScanning:
 
     def test_restores_are_durable_and_extractions_are_not(self, world, monkeypatch):
         """A lost extraction only returns the old row; a restored value must not vanish."""
-        durable_flags, change = [], writing.change
+        durable_flags, change = [], rows.OpenRows.change
 
         def record_flag(*arguments, durable, **keywords):
             durable_flags.append(durable)
             return change(*arguments, durable=durable, **keywords)
 
-        monkeypatch.setattr(writing, "change", record_flag)
+        monkeypatch.setattr(rows.OpenRows, "change", record_flag)
         world.scan()
         cuts = len(durable_flags)
         world.restore_all()
@@ -980,14 +979,14 @@ def _delete(world, session):
 
 def _change_while_read(world, monkeypatch):
     """Change the agent's database whenever events are read."""
-    read = openclaw_database.payloads
+    read = OpenClawDatabases.fetch
 
     def changing(*arguments):
         with closing(plain_connection(world.claw.path)) as agent:
             agent.execute("UPDATE schema_meta SET updated_at = updated_at + 1")
         return read(*arguments)
 
-    monkeypatch.setattr(openclaw_database, "payloads", changing)
+    monkeypatch.setattr(OpenClawDatabases, "fetch", staticmethod(changing))
 
 
 def _fork(world):

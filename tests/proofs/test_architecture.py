@@ -71,9 +71,9 @@ IMPURE_PACKAGES = {
 PURE_ROOMS = ("model", "errors", "formats", "planning")
 # The formats of the agents are as pure as what they share.
 AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
-# They read databases of agents; only those that import `files.transactions` change rows.
+# They read databases of agents. `OpenRows.change` calls what changes rows, in a transaction.
 SQLITE_MODULES = {
-    *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows", "writing")),
+    *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows")),
     "agents.rows", "files.sqlite", "files.transactions",
 }  # fmt: skip
 
@@ -85,8 +85,7 @@ SESSION_WRITERS = {
     "files.attributes": {"files.exchange", "files.reading"},
     "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
     "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
-    "files.transactions": {"agents.rows", "agents.openclaw.writing"},
-    "agents.openclaw.writing": {"agents.openclaw.rows"},
+    "files.transactions": {"agents.rows"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
 # by `init`, or a backup, a page or figures.
@@ -265,26 +264,48 @@ def test_only_the_store_and_readers_of_agent_databases_import_sqlite():
     } <= SQLITE_MODULES
 
 
-def changes_a_database(module):
+def changes_a_database(node):
     return any(
-        isinstance(node, ast.Constant)
-        and isinstance(node.value, str)
-        and SQL_CHANGE.match(node.value)
-        for node in ast.walk(tree(module))
+        isinstance(inner, ast.Constant)
+        and isinstance(inner.value, str)
+        and SQL_CHANGE.match(inner.value)
+        for inner in ast.walk(node)
     )
 
 
-def test_databases_of_agents_are_changed_in_one_module_each():
-    """It is `writing` in the folder of an agent, within the only transaction there is."""
-    writers = {
-        module for module in MODULES if room(module) != "store" and changes_a_database(module)
+def functions_that_write(module):
+    """Return the names of functions that have, or use, a statement that changes a database."""
+    constants = {
+        ast.unparse(target)
+        for node in tree(module).body
+        if isinstance(node, ast.Assign) and changes_a_database(node)
+        for target in node.targets
+    }
+    return {
+        node.name
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.FunctionDef)
+        and (
+            changes_a_database(node)
+            or constants & {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+        )
     }
 
-    assert "agents.openclaw.writing" in writers
-    assert {
-        module for module in writers - {"files.transactions"}
-        if not (fnmatch(module, "agents.*.writing") and "transaction" in called(module))
-    } == set()  # fmt: skip
+
+def test_databases_of_agents_are_changed_in_one_function_each():
+    """It is `write` in the module `rows` of an agent, which one function calls in a transaction."""
+    writers = {
+        module: functions_that_write(module) for module in MODULES
+        if room(module) != "store" and changes_a_database(tree(module))
+    }  # fmt: skip
+
+    assert writers.pop("files.transactions") == {"transaction"}
+    assert "agents.openclaw.rows" in writers
+    assert {module for module in writers if not fnmatch(module, "agents.*.rows")} == set()
+    assert all(functions == {"write"} for functions in writers.values())
+    assert [name for name in MODULES if "transactions.transaction" in called(name)] == [
+        "agents.rows"
+    ]
 
 
 def test_no_other_room_uses_the_store_connection():

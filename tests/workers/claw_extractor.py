@@ -19,9 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.agents import rows
-from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.errors import BusyError, FailedError
-from brainsurgeon.files import transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.discovery import open_session
@@ -52,7 +50,6 @@ def main():
 def extract_once(path, session, directory, counts):
     (listed,) = list_rows_at([Root(str(Path(path).parents[2]))], f"{path}/{session}")
     with open_session(listed) as opened:
-        compressing = opened.schema.compressing
         newest = itertools.islice(reversed([*opened.lines]), NEWEST)
         candidates = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
         large = list(itertools.islice((row for row in candidates if row[-1]), AT_ONCE))
@@ -64,11 +61,10 @@ def extract_once(path, session, directory, counts):
         ]
     locked = []
     for edits in filter(None, prepared):
-        with transactions.writing(path) as database:
-            writing.change(
-                path, database, session, edits, lambda _: locked.append(time.monotonic()),
-                compressing=compressing, durable=False,
-            )  # fmt: skip
+        with opened.writing():
+            opened.change(
+                edits, lambda _: locked.append(time.monotonic()), time.time, durable=False
+            )
             counts["held"].append(time.monotonic() - locked[-1])
         counts["extracted"] += len(edits)
         counts["transactions"] += 1

@@ -7,10 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.openclaw.database import plain
 from brainsurgeon.agents.rows import RowEdit
-from brainsurgeon.files import transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
 from brainsurgeon.sessions.discovery import open_session
@@ -25,13 +23,13 @@ def main():
     placeholder = before.line().replace(b"exec", b'[[extracted-x]]"')
     edit = RowEdit(place.key, before, plain(placeholder, compressing=True))
 
-    def gate(_):
+    def fence(_):
         print("holding", flush=True)
         time.sleep(0.3)
 
     try:
-        with transactions.writing(path) as database:
-            writing.change(path, database, session, [edit], gate, compressing=True, durable=False)
+        with opened.writing():
+            opened.change([edit], fence, time.time, durable=False)
     except RefusedError as error:
         print(error)
 

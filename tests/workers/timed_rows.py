@@ -8,29 +8,28 @@ import sys
 import time
 
 from brainsurgeon.__main__ import main
-from brainsurgeon.agents.openclaw import writing
+from brainsurgeon.agents.rows import OpenRows
 
-change = writing.change
+change = OpenRows.change
 
 
-def timed_change(path, database, session, edits, gate, **keywords):
+def timed_change(session, edits, fence, clock, **keywords):
     times = [time.monotonic()]
 
     def locked(database):
         times.append(time.monotonic())
-        return gate(database)
+        return fence(database)
 
-    result = change(path, database, session, edits, locked, **keywords)
+    change(session, edits, locked, clock, **keywords)
     started, locked_at = times
     held = time.monotonic() - locked_at
     record = {"rows": len(edits), "waited": locked_at - started, "held": held}
     with open(place, "a") as file:
         print(json.dumps(record), file=file)
-    return result
 
 
 if __name__ == "__main__":
     place = sys.argv[1]
     sys.argv = ["brainsurgeon", *sys.argv[2:]]
-    writing.change = timed_change
+    OpenRows.change = timed_change
     main()

@@ -9,9 +9,9 @@ import os
 import sqlite3
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -51,16 +51,48 @@ class Database(Struct, frozen=True):
 
 class Layout(Struct, frozen=True):
     version: int
+    cookie: int  # SQLite changes it with every change of the schema
     program: str | None  # the version of the agent that wrote it
     read_only_reason: str | None  # why it may not be written
     differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
     empty: bool = False  # it has no tables for sessions
 
+    def is_unchanged(self, connection: sqlite3.Connection) -> bool:
+        return (  # only now is the journal mode known: with `immutable`, SQLite misreports it
+            sqlite.pragma(connection, "schema_version") == self.cookie
+            and sqlite.pragma(connection, "user_version") == self.version
+            and sqlite.pragma(connection, "journal_mode") == "wal"
+        )
 
-class RowSession(NamedTuple):
-    name: str
+
+class Recorded(Struct, frozen=True):
+    """What a database says about a session, except its rows. Equal while nothing happens to it."""
+
+    session: str  # its id
     key: str  # the agent's name for it
-    fingerprint: Fingerprint
+
+    @property
+    def generation(self) -> str | None:
+        """A hexadecimal number that the agent changes when it writes rows anew, if there is one."""
+        return None
+
+    def newest(self, own_ms: int | None) -> int:
+        """Return the time (milliseconds) of the last change other than `own_ms`, ours."""
+        raise NotImplementedError
+
+
+def fingerprint(path: str, recorded: Recorded, size: int, own_ms: int | None) -> Fingerprint:
+    """Return a fingerprint that changes with every change of a session.
+
+    Its modification time is the time of the newest activity. Its change time is the beginning of
+    the generation.
+    """
+    status = os.stat(path, follow_symlinks=False)
+    changed = 0
+    with suppress(ValueError):
+        changed = int((recorded.generation or "0")[:15], 16)  # fits into eight bytes, signed
+    inode = int.from_bytes(short_digest(f"{status.st_ino}/{recorded.session}"))
+    return Fingerprint(status.st_dev, inode, size, recorded.newest(own_ms) * 1_000_000, changed)
 
 
 class UnreadableRowError(Exception):
@@ -229,47 +261,50 @@ def _text(row: Row) -> bytes:
 
 
 class OpenRows(Opened):
-    """A session in a database."""
+    """A session in a database. Its agent has a subclass."""
 
-    read_only_reason: str | None  # why the database may not be written
-    database: sqlite3.Connection
+    layout: Layout
+    recorded: Recorded
 
     def __init__(
-        self, databases: "Databases", file: SessionFile, key: str,
-        sizes: Iterable[tuple[RowKey, int]], check_stop: Callable[[], None], held: ExitStack,
+        self, databases: "Databases", file: SessionFile, database: sqlite3.Connection,
+        check_stop: Callable[[], None], held: ExitStack,
     ) -> None:  # fmt: skip
         self.databases, self.forms = databases, {databases.form.name: databases.form}
-        self.file, self.own_ms = file, file.own_ms
+        self.database, self.own_ms = database, file.own_ms
         self.check_stop, self._held = check_stop, held
-        self.lines: RowLines = RowLines(self.fetch, RowIndex(sizes), check_stop)
+        self.layout = databases.layout(database)
+        try:
+            recorded = databases.recorded(database, file.name)
+            sizes = databases.sizes(database, self.layout, file.name)
+        except AgentDatabaseError as error:
+            if self.layout.read_only_reason:
+                raise RefusedError(self.layout.read_only_reason) from error
+            raise
+        if recorded is None:
+            raise RefusedError("there is no such session in the database any more")
+        self.recorded, self.file = recorded, file
+        self.lines: RowLines = RowLines(self._fetch, RowIndex(sizes), check_stop)
         self.fingerprint = self.fingerprint_of(self.lines.index.size)
-        self.file = replace(file, fingerprint=self.fingerprint, key=key)
-
-    @abstractmethod
-    def fetch(self, keys: Sequence[RowKey]) -> Sequence[tuple[RowKey, Row]]:
-        """Return those rows that exist, and any that came between them, in order."""
-
-    @abstractmethod
-    def fingerprint_of(self, size: int) -> Fingerprint:
-        """Return a fingerprint that changes with every change of the session by its agent."""
+        self.file = replace(file, fingerprint=self.fingerprint, key=recorded.key)
 
     @abstractmethod
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
         """Raise NotIdleError if the agent is at work on the session."""
 
-    @property
-    def generation(self) -> object:
-        """What changes when the agent writes rows anew."""
-        return None
+    @abstractmethod
+    def fence(
+        self, quiet: float, clock: Callable[[], float]
+    ) -> Callable[[sqlite3.Connection], str | None]:
+        """Return a check to make under the lock. It returns why rows must not be changed."""
 
-    @property
-    def context_tokens(self) -> int | None:
-        """The size of the context window, if the agent states it."""
-        return None
+    @abstractmethod
+    def write(self, edits: Sequence[RowEdit], now_ms: int) -> tuple[Recorded, int | None]:
+        """Change rows within a transaction. Raises RefusedError if a row is not as it was.
 
-    def kept(self, row: Row) -> Columns | None:  # noqa: ARG002
-        """Return what must be kept to store the text of a row as it is again, if anything."""
-        return None
+        Returns what the database then says about the session, and the time (milliseconds) that the
+        change gave it, if any.
+        """
 
     @abstractmethod
     def row_with(self, before: Row, text: bytes, kept: Columns | None) -> Row:
@@ -278,14 +313,36 @@ class OpenRows(Opened):
         Raises RefusedError if that would change more than the row `before`.
         """
 
-    @abstractmethod
+    def kept(self, row: Row) -> Columns | None:  # noqa: ARG002
+        """Return what must be kept to store the text of a row as it is again, if anything."""
+        return None
+
+    @property
+    def context_tokens(self) -> int | None:
+        """The size of the context window, if the agent states it."""
+        return None
+
     def change(
-        self, edits: Sequence[RowEdit], quiet: float, clock: Callable[[], float], *, durable: bool
-    ) -> None:
-        """Change all rows in one transaction, or none. Note the time of the write in `own_ms`.
+        self, edits: Sequence[RowEdit], fence: Callable[[sqlite3.Connection], str | None],
+        clock: Callable[[], float], *, durable: bool,
+    ) -> None:  # fmt: skip
+        """Change all rows in one transaction, or none.
 
         Raises RefusedError if the session changed or is not idle, BusyError or FailedError.
         """
+        with transactions.transaction(self.file.directory, self.database, durable=durable):
+            if not self.layout.is_unchanged(self.database):
+                raise RefusedError("the layout of the database changed meanwhile")
+            if reason := fence(self.database):
+                raise RefusedError(reason)
+            result = self.write(edits, int(clock() * 1000))
+        self.recorded, self.own_ms = result  # any other state that is found is the agent's work
+
+    def fingerprint_of(self, size: int) -> Fingerprint:
+        return fingerprint(self.file.directory, self.recorded, size, self.own_ms)
+
+    def _fetch(self, keys: Sequence[RowKey]) -> Sequence[tuple[RowKey, Row]]:
+        return self.databases.fetch(self.database, self.layout, self.file.name, keys)
 
     def read(self, start: int, end: int) -> bytes:
         return self.lines.read(start, end)
@@ -295,7 +352,7 @@ class OpenRows(Opened):
 
     def mark(self, _end: int, lines: int) -> object:
         rows = self.lines.index[:lines]
-        return self.generation, len(rows), hash(tuple(rows))
+        return self.recorded.generation, len(rows), hash(tuple(rows))
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         while start < end:  # a read fetches whole rows, so each piece has at least one
@@ -307,8 +364,8 @@ class OpenRows(Opened):
     @property
     def obstacle(self) -> str | None:
         path = self.file.directory
-        if self.read_only_reason:
-            return self.read_only_reason
+        if self.layout.read_only_reason:
+            return self.layout.read_only_reason
         unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
         return self.databases.obstacle(path) or (unproven and UNTRIED.format(unproven))
 
@@ -330,6 +387,28 @@ class OpenRows(Opened):
         return RowEdit(row.span.key, before, self.row_with(before, text, kept_of(text)))
 
 
+class Listed(NamedTuple):
+    sessions: Sequence[Recorded]
+    sizes: dict[str, int]  # by session; the database's, if rows of a session cannot be read
+    unread: dict[str, AgentDatabaseError]  # by session: those that cannot be read
+
+
+def _one_by_one(
+    sessions: Iterable[str], read: Callable[[str], _Item]
+) -> tuple[dict[str, _Item], dict[str, AgentDatabaseError]]:
+    """Return what can be read, and the errors. Raises AgentDatabaseError if nothing can be read."""
+    found: dict[str, _Item] = {}
+    errors: dict[str, AgentDatabaseError] = {}
+    for session in sessions:
+        try:
+            found[session] = read(session)
+        except AgentDatabaseError as error:
+            errors[session] = error
+    if errors and not found:
+        raise next(iter(errors.values()))
+    return found, errors
+
+
 class Databases(ABC):
     """How an agent keeps sessions in databases."""
 
@@ -344,26 +423,63 @@ class Databases(ABC):
         """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
 
     def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]:
+        """Open a database for reading. Raises OSError or BusyError."""
         return sqlite.reading(path, in_use=sqlite.held_open(path))
 
+    # What this returns is the argument `layout` of other methods.
     @abstractmethod
     def layout(self, connection: sqlite3.Connection) -> Layout: ...
 
     @abstractmethod
-    def sessions(
-        self, connection: sqlite3.Connection, layout: Any, path: str, own: Mapping[str, int]
-    ) -> tuple[list[RowSession], dict[str, AgentDatabaseError]]:
-        """Return the sessions, and the errors of those that cannot be read, by name.
+    def sessions(self, connection: sqlite3.Connection) -> Sequence[Recorded]: ...
 
-        `layout` is what `layout` returned, `own` the times of our last writes (milliseconds) by
-        path of the session.
-        """
+    @abstractmethod
+    def names(self, connection: sqlite3.Connection) -> list[str]:
+        """Return the ids of the sessions, although a damaged page may hide more about some."""
+
+    @abstractmethod
+    def recorded(self, connection: sqlite3.Connection, session: str) -> Recorded | None: ...
+
+    @abstractmethod
+    def totals(self, connection: sqlite3.Connection, layout: Any) -> dict[str, int]:
+        """Return the bytes of all lines of each session, newlines included."""
+
+    @abstractmethod
+    def sizes(
+        self, connection: sqlite3.Connection, layout: Any, session: str
+    ) -> Sequence[tuple[RowKey, int]]:
+        """Return the keys of all rows of a session and the bytes of their lines, in order."""
+
+    @abstractmethod
+    def fetch(
+        self, connection: sqlite3.Connection, layout: Any, session: str, keys: Sequence[RowKey]
+    ) -> Sequence[tuple[RowKey, Row]]:
+        """Return those rows that exist, and any that came between them, in order."""
 
     @abstractmethod
     def session(
         self, file: SessionFile, check_stop: Callable[[], None]
     ) -> AbstractContextManager[OpenRows]:
         """Open a session. Raises RefusedError, BusyError or OSError."""
+
+    def listed(self, connection: sqlite3.Connection, layout: Layout) -> Listed:
+        """Return what lists the sessions. A damaged page hides only the sessions on it."""
+        unread: dict[str, AgentDatabaseError] = {}
+        sessions: Sequence[Recorded]
+        try:
+            sessions = self.sessions(connection)
+        except AgentDatabaseError:
+            found, unread = _one_by_one(self.names(connection), partial(self.recorded, connection))
+            sessions = [session for session in found.values() if session]
+        try:
+            sizes = self.totals(connection, layout)
+        except AgentDatabaseError:
+            names = [session.session for session in sessions]
+            rows, damaged = _one_by_one(names, partial(self.sizes, connection, layout))
+            sizes = {session: RowIndex(of_session).size for session, of_session in rows.items()}
+            size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            sizes |= dict.fromkeys(damaged, connection.execute(size).fetchone()[0])
+        return Listed(sessions, sizes, unread)
 
     def misplaced(self, path: str) -> str | None:  # noqa: ARG002
         """Return why its agent's sessions may be elsewhere, or others' sessions here, or None."""
@@ -380,7 +496,3 @@ class Databases(ABC):
     def archives(self, connection: sqlite3.Connection) -> Iterator[tuple[str, bytes]]:  # noqa: ARG002
         """Yield ids and texts of archived sessions, perhaps compressed. Raises RefusedError."""
         yield from ()
-
-    @abstractmethod
-    def rows(self, path: str, session: str, keys: Iterable[RowKey]) -> Iterator[tuple[RowKey, Row]]:
-        """Yield the rows that exist. Raises OSError or BusyError."""

@@ -163,6 +163,11 @@ def connected(path: str, mode: str, timeout: float = PATIENCE) -> sqlite3.Connec
     return connection
 
 
+def pragma(connection: sqlite3.Connection, name: str) -> int | str:
+    value: int | str = connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
+
+
 def has_table(connection: sqlite3.Connection, name: str) -> bool:
     query = "SELECT 1 FROM sqlite_master WHERE name = ?"
     return connection.execute(query, (name,)).fetchone() is not None

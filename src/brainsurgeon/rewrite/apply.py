@@ -507,7 +507,8 @@ class _RowsAttempt:
             # lost extraction, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
             quiet = change.examined.settings.quiet
-            session.change(edits, quiet, self._clock, durable=durable)
+            fence = session.fence(quiet, self._clock)
+            session.change(edits, fence, self._clock, durable=durable)
             with store.transaction():
                 _confirm(store, change, extracted)
                 if session.own_ms is not None:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -113,10 +114,14 @@ def _resolve_rows(store: Store, rewrite: OpenRewrite) -> str:
     keys = [key for key, _, _ in rewrite.confirmation.rows]
     current: Digests = {}
     try:
-        for key, row in databases_of(path).rows(path, rewrite.name, keys):
-            current[key] = ""  # of a damaged row
-            with suppress(UnreadableRowError):
-                current[key] = row.digest.hex()
+        databases = databases_of(path)
+        with databases.opened(path) as opened:
+            layout = databases.layout(opened)
+            each = (databases.fetch(opened, layout, rewrite.name, [key]) for key in keys)
+            for key, row in chain.from_iterable(each):
+                current[key] = ""  # of a damaged row
+                with suppress(UnreadableRowError):
+                    current[key] = row.digest.hex()
     except BusyError:
         return "its database cannot be read now (its agent is using it); left for the next run"
     except OSError as error:

@@ -6,7 +6,13 @@ from functools import cache
 from types import MappingProxyType
 
 from brainsurgeon import agents
-from brainsurgeon.agents.rows import Database, Databases, Layout, short_digest
+from brainsurgeon.agents.rows import (
+    Database,
+    Databases,
+    Layout,
+    fingerprint,
+    short_digest,
+)
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
@@ -80,7 +86,7 @@ def layout_of(database: Database) -> Layout:
     with kept.opened(database.path) as opened:
         layout = kept.layout(opened)
         if not (layout.empty or layout.read_only_reason):
-            kept.sessions(opened, layout, database.path, {})
+            kept.listed(opened, layout)
         return layout
 
 
@@ -106,14 +112,17 @@ def _sessions(
             if why := kept.misplaced(database.path):
                 return [Unreadable(database.root, database.path, why, failed=False)]
             read_only_reason = layout.read_only_reason
-            listed, unread = kept.sessions(opened, layout, database.path, own)
-        for session, error in unread.items():
+            listed = kept.listed(opened, layout)
+        for session, error in listed.unread.items():
             why = f"it cannot be read ({error.code})"
             files.append(Unreadable(database.root, f"{database.path}/{session}", why))
-        for name, key, mark in listed:
+        for recorded in listed.sessions:
+            name = recorded.session
+            own_ms = own.get(f"{database.path}/{name}")
+            mark = fingerprint(database.path, recorded, listed.sizes.get(name, 0), own_ms)
             files.append(SessionFile(
                 database.root, database.path, name, database.agent, database.agent_directory,
-                root.format, mark, root.exclusive, key, own.get(f"{database.path}/{name}"),
+                root.format, mark, root.exclusive, recorded.key, own_ms,
             ))  # fmt: skip
     except AgentDatabaseError as error:
         why = read_only_reason or f"it cannot be read ({error.code})"

@@ -16,11 +16,8 @@ import pytest
 import zstandard
 from msgspec.structs import replace
 
-from brainsurgeon.agents.openclaw import database as openclaw_database
-from brainsurgeon.agents.openclaw import gate as openclaw_gate
-from brainsurgeon.agents.openclaw import writing
 from brainsurgeon.agents.openclaw.database import Payload, plain
-from brainsurgeon.agents.openclaw.gate import Gate, fence
+from brainsurgeon.agents.openclaw.rows import OpenClawDatabases
 from brainsurgeon.agents.rows import MOST_ROWS, RowEdit, RowIndex, RowPlan, RowSpan, by_row, chunks
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite, transactions
@@ -49,19 +46,15 @@ def edits_of(session):
     return edits
 
 
-def gate_of(session):
-    gate = Gate(30.0, session.presence, session.file.own_ms)
-    return fence(gate, session.window, session.schema, lambda: LATER)
+def fence_of(session):
+    return session.fence(30.0, lambda: LATER)
 
 
-def write(claw, session, edits, gate=None, durable=False, clock=lambda: LATER):
-    """Change rows with the real writer; return its result."""
-    path = str(claw.path)
-    with transactions.writing(path) as database:
-        return writing.change(
-            path, database, session.window.session, edits, gate or gate_of(session),
-            durable=durable, compressing=session.schema.compressing, clock=clock,
-        )  # fmt: skip
+def write(session, edits, fence=None, durable=False, clock=lambda: LATER):
+    """Change rows with the real writer; return the time that the change gave the session."""
+    with session.writing():
+        session.change(edits, fence or fence_of(session), clock, durable=durable)
+    return session.own_ms
 
 
 def open_and_plan(claw):
@@ -123,16 +116,16 @@ class TestLines:
         """A stream has the bytes of a range, however much longer than a piece an event is."""
         whole = b"".join(text + b"\n" for text in claw.texts(GATEWAY))
         fetched = []
-        payloads = openclaw_database.payloads
+        fetch = OpenClawDatabases.fetch
 
         def fetching(*arguments):
-            rows = payloads(*arguments)
+            rows = fetch(*arguments)
             fetched.extend(seq for seq, _ in rows)
             return rows
 
         monkeypatch.setattr("brainsurgeon.files.reading.CHUNK", chunk)
         monkeypatch.setattr("brainsurgeon.agents.rows.CHUNK", chunk)
-        monkeypatch.setattr(openclaw_database, "payloads", fetching)
+        monkeypatch.setattr(OpenClawDatabases, "fetch", staticmethod(fetching))
         with open_session(claw.session(GATEWAY)) as opened:
             assert b"".join(opened.stream(0, len(whole))) == whole
             assert max(map(fetched.count, fetched)) <= 2
@@ -165,14 +158,15 @@ class TestLines:
 
     def test_session_in_a_busy_database_is_not_gone(self, claw, monkeypatch):
         """If the agent opens its database meanwhile, `current_state` raises that as the reason."""
-        file, windows = claw.session(GATEWAY), openclaw_gate.windows
+        file, windows = claw.session(GATEWAY), OpenClawDatabases.sessions
 
         def read_while_the_agent_opens(database):
             with closing(plain_connection(claw.path)) as agent:
                 agent.execute("UPDATE session_windows SET model = 'x'")
             return windows(database)
 
-        monkeypatch.setattr(openclaw_gate, "windows", read_while_the_agent_opens)
+        opening = staticmethod(read_while_the_agent_opens)
+        monkeypatch.setattr(OpenClawDatabases, "sessions", opening)
 
         with pytest.raises(OSError, match="began to use it"):
             current_state(file)
@@ -301,7 +295,7 @@ class TestChanging:
         texts = every_claw.texts(GATEWAY)
         session, edits = open_and_plan(every_claw)
 
-        at, _ = write(every_claw, session, edits)
+        at = write(session, edits)
 
         after = all_tables(every_claw)
         changed = {
@@ -325,7 +319,7 @@ class TestChanging:
     def test_changed_row_is_stored_as_plain_text(self, claw):
         """A changed row has text and length, but no compressed copy and no navigation digest."""
         session, edits = open_and_plan(claw)
-        write(claw, session, edits)
+        write(session, edits)
 
         columns = {row[0]: row[1:] for row in claw.columns(GATEWAY)}
         for edit in edits:
@@ -335,16 +329,16 @@ class TestChanging:
     def test_transcript_time_moves_forward_if_our_clock_is_behind(self, claw):
         """The new transcript time is later than the old one, also if that is in the future."""
         session, edits = open_and_plan(claw)
-        window = session.window
+        window = session.recorded
 
-        at, _ = write(claw, session, edits, clock=lambda: window.times.observed / 1000 - 60)
+        at = write(session, edits, clock=lambda: window.times.observed / 1000 - 60)
 
         assert at == max(window.times.transcript, window.times.observed) + 1
 
     def test_closing_leaves_no_write_ahead_log(self, claw):
         """The database has no files beside it after the only process that used it."""
         session, edits = open_and_plan(claw)
-        write(claw, session, edits)
+        write(session, edits)
 
         assert list(claw.contents()) == ["openclaw-agent.sqlite"]
 
@@ -355,7 +349,7 @@ class TestChanging:
         before = every_claw.columns(GATEWAY)
 
         with pytest.raises(RefusedError, match="a row changed"):
-            write(every_claw, session, [*edits[1:], other])
+            write(session, [*edits[1:], other])
 
         assert every_claw.columns(GATEWAY) == before
 
@@ -367,7 +361,7 @@ class TestChanging:
                  " WHERE session_id = ? AND seq = ?", (GATEWAY, edit.key))  # fmt: skip
 
         with pytest.raises(RefusedError, match="a row changed"):
-            write(claw, session, edits)
+            write(session, edits)
 
     @pytest.mark.parametrize(
         ("statement", "expected"),
@@ -396,7 +390,7 @@ class TestChanging:
         before = claw.contents()
 
         with pytest.raises(RefusedError, match=expected):
-            write(claw, session, edits)
+            write(session, edits)
 
         assert claw.contents() == before
 
@@ -404,13 +398,13 @@ class TestChanging:
         """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
         monkeypatch.setattr(transactions, "PATIENCE", 0.2)
         session, edits = open_and_plan(claw)
-        gate = gate_of(session)
+        fence = fence_of(session)
         agent = plain_connection(claw.path)
         agent.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
 
         with pytest.raises(BusyError, match="its agent is writing"):
-            write(claw, session, edits, gate)
+            write(session, edits, fence)
 
         assert time.monotonic() - started < 5
         agent.execute("ROLLBACK")
@@ -419,7 +413,7 @@ class TestChanging:
     def test_agent_waits_for_the_transaction_and_goes_on(self, claw):
         """An agent's update that meets the transaction waits for it, and both changes are kept."""
         session, edits = open_and_plan(claw)
-        gate = gate_of(session)
+        fence = fence_of(session)
         waits = []
 
         def update():
@@ -431,12 +425,12 @@ class TestChanging:
 
         thread = threading.Thread(target=update)
 
-        def slow_gate(connection):
+        def slow_fence(connection):
             thread.start()
             time.sleep(0.2)
-            return gate(connection)
+            return fence(connection)
 
-        write(claw, session, edits, slow_gate)
+        write(session, edits, slow_fence)
         thread.join()
 
         assert waits[0] > 0.1
@@ -454,7 +448,7 @@ class TestChanging:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            write(claw, session, edits, interrupted)
+            write(session, edits, interrupted)
 
         assert claw.contents() == before
 
@@ -467,10 +461,10 @@ class TestChanging:
         session, edits = open_and_plan(claw)
         owners = {}
 
-        def gate(_):
+        def fence(_):
             owners.update((file.name, file.stat().st_uid) for file in claw.path.parent.iterdir())
 
-        write(claw, session, edits, gate)
+        write(session, edits, fence)
 
         names = ("openclaw-agent.sqlite", "openclaw-agent.sqlite-shm", "openclaw-agent.sqlite-wal")
         assert owners == dict.fromkeys(names, NOBODY)
@@ -482,10 +476,10 @@ class TestChanging:
         session, edits = open_and_plan(claw)
         levels = []
 
-        def gate(connection):
+        def fence(connection):
             levels.append(connection.execute("PRAGMA synchronous").fetchone()[0])
 
-        write(claw, session, edits, gate, durable=durable)
+        write(session, edits, fence, durable=durable)
 
         assert levels == [level]
 
@@ -503,16 +497,10 @@ class TestChanging:
         edit = RowEdit(seq, plain(text, compressing=True), plain(PLACEHOLDER, compressing=True))
         calls = []
 
-        with transactions.writing(str(claw.path)) as opened.database:
+        with opened.writing():
             before = opened.lines.row(place)
-            writing.change(
-                str(claw.path),
-                opened.database,
-                GATEWAY,
-                [edit],
-                lambda _: calls.append(read_calls()),
-                compressing=True,
-                durable=False,
+            opened.change(
+                [edit], lambda _: calls.append(read_calls()), lambda: LATER, durable=False
             )
             calls.append(read_calls())
 
@@ -551,7 +539,7 @@ class TestChanging:
         place.symlink_to(target)
 
         with pytest.raises(RefusedError, match="a link was put into its path"):
-            write(claw, session, edits)
+            write(session, edits)
 
         assert before == {
             path: path.read_bytes() for path in claw.base.rglob("*")

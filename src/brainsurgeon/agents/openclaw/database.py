@@ -24,7 +24,7 @@ from brainsurgeon.agents.rows import Database, Layout, Row, RowKey, UnreadableRo
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import configurations, sqlite
 from brainsurgeon.files.processes import lives
-from brainsurgeon.files.sqlite import AgentDatabaseError
+from brainsurgeon.files.sqlite import AgentDatabaseError, pragma
 from brainsurgeon.model.sessions import Unreadable
 
 # A layout is known by its parts, not by its number: a release may change the number alone.
@@ -64,13 +64,12 @@ _ABSENT_BEFORE_21 = "session_transcript_cold_archives"
 _OPTIONAL = {"legacy_acp_migration_json", "consumed_event_id"}
 
 
-class Schema(Layout, frozen=True, kw_only=True):  # of 2026.7, `openclaw doctor` makes empty ones
-    cookie: int  # SQLite changes it with every change of the schema
+class Schema(Layout, frozen=True):  # of 2026.7, `openclaw doctor` makes empty ones
     compressing: bool = False  # events can be compressed, and have more columns
 
 
 def examine(connection: sqlite3.Connection) -> Schema:
-    version, meta = int(_pragma(connection, "user_version")), None
+    version, meta = int(pragma(connection, "user_version")), None
     try:
         meta = connection.execute(
             "SELECT role, schema_version, app_version FROM schema_meta WHERE meta_key = 'primary'"
@@ -82,20 +81,11 @@ def examine(connection: sqlite3.Connection) -> Schema:
     reason = _read_only_reason(connection, version, meta, differences)
     tables = "SELECT 1 FROM sqlite_master WHERE name IN ('transcript_events', 'session_windows')"
     return Schema(
-        version, meta[2] if meta else None, reason,
+        version, int(pragma(connection, "schema_version")), meta[2] if meta else None, reason,
         tuple(f"{part}: {made}" for part, made in differences.items()),
-        cookie=int(_pragma(connection, "schema_version")),
         compressing="event_zstd" in _columns(connection, _EVENTS),
         empty=connection.execute(tables).fetchone() is None,
     )  # fmt: skip
-
-
-def is_unchanged(connection: sqlite3.Connection, schema: Schema) -> bool:
-    return (  # `examine` does not check the journal mode: with `immutable`, SQLite misreports it
-        _pragma(connection, "schema_version") == schema.cookie
-        and _pragma(connection, "user_version") == schema.version
-        and _pragma(connection, "journal_mode") == "wal"
-    )
 
 
 def _read_only_reason(
@@ -107,7 +97,7 @@ def _read_only_reason(
     layout = f"its layout, version {version} (OpenClaw {meta[2] or 'unknown'}),"
     if meta[1] != version:
         return f"{layout} is recorded as version {meta[1]}, too; the database is only read"
-    if _pragma(connection, "encoding") != "UTF-8":
+    if pragma(connection, "encoding") != "UTF-8":
         return "its text encoding is not UTF-8; the database is only read"
     if parts := ", ".join(differences):
         return f"{layout} differs from the known ones in {parts}; the database is only read"
@@ -142,11 +132,6 @@ def _digest(text: str) -> str:
     plain = re.sub(r"\s+", " ", text.replace('"', "").lower())
     plain = re.sub(r"\s*([(),])\s*", r"\1", plain).strip()
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int | str:
-    value: int | str = connection.execute(f"PRAGMA {name}").fetchone()[0]
-    return value
 
 
 # An event is stored as text. Layout 23 can also store it compressed with zstd, and with navigation
@@ -197,26 +182,26 @@ _SIZE = {False: "length(CAST(e.event_json AS BLOB))",
          True: "coalesce(e.event_utf8_bytes, length(CAST(e.event_json AS BLOB)))"}  # fmt: skip
 
 
-def sizes(connection: sqlite3.Connection, schema: Schema, session: str) -> list[tuple[RowKey, int]]:
+def sizes(connection: sqlite3.Connection, layout: Schema, session: str) -> list[tuple[RowKey, int]]:
     return connection.execute(
-        f"SELECT e.seq, {_SIZE[schema.compressing]} FROM transcript_events e"  # noqa: S608
+        f"SELECT e.seq, {_SIZE[layout.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? ORDER BY e.seq",
         (session,),
     ).fetchall()
 
 
-def totals(connection: sqlite3.Connection, schema: Schema) -> dict[str, int]:
+def totals(connection: sqlite3.Connection, layout: Schema) -> dict[str, int]:
     return dict(connection.execute(
-        f"SELECT e.session_id, sum(1 + {_SIZE[schema.compressing]}) FROM transcript_events e"  # noqa: S608
+        f"SELECT e.session_id, sum(1 + {_SIZE[layout.compressing]}) FROM transcript_events e"  # noqa: S608
         " GROUP BY e.session_id"
     ).fetchall())  # fmt: skip
 
 
 def payloads(
-    connection: sqlite3.Connection, schema: Schema, session: str, keys: Sequence[RowKey]
+    connection: sqlite3.Connection, layout: Schema, session: str, keys: Sequence[RowKey]
 ) -> list[tuple[RowKey, Payload]]:
     rows = connection.execute(
-        f"SELECT e.seq, {_EVENT[schema.compressing]} FROM transcript_events e"  # noqa: S608
+        f"SELECT e.seq, {_EVENT[layout.compressing]} FROM transcript_events e"  # noqa: S608
         " WHERE e.session_id = ? AND e.seq BETWEEN ? AND ? ORDER BY e.seq",
         (session, keys[0], keys[-1]),
     )
@@ -224,20 +209,20 @@ def payloads(
 
 
 def messages_backward(
-    connection: sqlite3.Connection, schema: Schema, session: str
+    connection: sqlite3.Connection, layout: Schema, session: str
 ) -> Iterator[bytes]:
     """Yield the messages on the active branch, last first. Raises UnreadableRowError."""
     for number in count():
-        if (event := _message(connection, schema, session, number)) is None:
+        if (event := _message(connection, layout, session, number)) is None:
             return
         yield event
 
 
 def _message(
-    connection: sqlite3.Connection, schema: Schema, session: str, later: int
+    connection: sqlite3.Connection, layout: Schema, session: str, later: int
 ) -> bytes | None:
     row = connection.execute(
-        f"SELECT {_EVENT[schema.compressing]} FROM session_transcript_active_events a"  # noqa: S608
+        f"SELECT {_EVENT[layout.compressing]} FROM session_transcript_active_events a"  # noqa: S608
         " JOIN transcript_events e"
         " ON e.session_id = a.session_id AND e.seq = a.event_seq"
         " WHERE a.session_id = ? AND a.message_position IS NOT NULL"

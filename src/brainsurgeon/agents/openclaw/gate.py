@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from brainsurgeon.agents.openclaw.database import DatabaseUse, Schema, is_unchanged
+from brainsurgeon.agents.openclaw.database import DatabaseUse
+from brainsurgeon.agents.rows import Recorded
 from brainsurgeon.files import sqlite
 from brainsurgeon.model.sessions import NotIdleError
 
@@ -57,9 +58,7 @@ class WindowRun(Struct, frozen=True):
     ended_at: int | None
 
 
-class Window(Struct, frozen=True):
-    session: str
-    key: str
+class Window(Recorded, frozen=True):
     current: str | None  # id of the session that has the key now; None if the key has no node
     times: WindowTimes
     events: WindowEvents
@@ -68,6 +67,13 @@ class Window(Struct, frozen=True):
     unsent_at: int | None  # time of the oldest turn that was not yet sent to the context engine
     readable: bool  # false if the node's `entry_json`, or a text of the window, is malformed
     runtimes: tuple[str, ...]
+
+    @property
+    def generation(self) -> str | None:
+        return self.events.generation
+
+    def newest(self, own_ms: int | None) -> int:
+        return self.times.newest(own_ms)
 
 
 # Milliseconds, in the year 2255. The same time in nanoseconds fits into an integer of SQLite.
@@ -237,11 +243,9 @@ class Gate(Struct, frozen=True):
 
 
 def fence(
-    gate: Gate, seen: Window, schema: Schema, clock: Callable[[], float]
+    gate: Gate, seen: Window, clock: Callable[[], float]
 ) -> Callable[[sqlite3.Connection], str | None]:
     def reason_not_to_write(connection: sqlite3.Connection) -> str | None:
-        if not is_unchanged(connection, schema):
-            return "the layout of the database changed meanwhile"
         now = window(connection, seen.session)
         if now is None:
             return "the session was deleted meanwhile"
