@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.config import config_path, load, loading
 from brainsurgeon.config.settings import (
     ArchiveTable,
@@ -26,6 +27,8 @@ from building.machine import SYSTEM_CONFIG
 from building.world import TOP
 
 EXAMPLE = TOP / "config.toml.example"
+LOG = """{recognise = [{kind = "*"}], texts = "said", entries = [
+  {role = "prompt", when = {kind = "q"}}, {role = "reply", when = {kind = "a"}}]}"""
 DAY = 86_400
 
 
@@ -68,7 +71,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
             "repeat_threshold": 5, "max_turn_cost_usd": None, "max_session_cost_usd": None,
             "on_signal": (),
         },
-        "windows": {}, "request_bytes": {}, "tiers": {}, "prices": {},
+        "windows": {}, "request_bytes": {}, "tiers": {}, "prices": {}, "formats": {},
         "profiles": {}, "profile": None, "use": (),
         "enabled": True, "roots": (), "databases": "auto", "exclude": (),
         "keep_recent": 3, "superseded": False, "min_value_length": 500,
@@ -146,6 +149,7 @@ GOOD = [
          (RootTable(path="/b", format=form),))
         for form in ("auto", "openclaw", "claude-code", "codex", "generic")
     ),
+    ("formats", f"{{mine = {LOG}}}", {"mine": tomllib.loads(f"x = {LOG}")["x"]}),
     ("rules", '[{kind = "tool_result"}]', (RuleTable(kind="tool_result"),)),
     ("rules", '[{kind = "tool_call", tool = "read*", min_value_length = 0, keep_recent = 9}]',
      (RuleTable(kind="tool_call", tool=("read*",), min_value_length=0, keep_recent=9),)),
@@ -279,6 +283,8 @@ BAD = [
     ("roots", '[{path = "/a", format = "pi-agent"}]', "roots[0].format: "),
     ("roots", '[{path = "/a", agent = "main"}]',
      "roots[0].agent: no such key; there are path, format"),
+    ("formats", "[]", "formats: "),
+    ("formats", "{mine = 1}", "formats.mine: "),
     ("rules", "[{}]", "rules[0].kind: "),
     ("rules", '[{kind = "thoughts"}]', "rules[0].kind: "),
     ("rules", '[{kind = "user", tool = 7}]', "rules[0].tool: "),
@@ -323,6 +329,35 @@ def test_each_key_refuses_other_values(problems, key, text, problem):
     assert message.startswith(problem)
     assert not re.search(r"[Ii]nput|tuple|Field|dictionary|instance|valid|extra", message)
     assert " is given" in message or "is missing" in message or "no such key" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[formats.generic]\n", ("formats.generic: wants another name: this program has such a "
+         "format (line 1)")),
+        (('[formats.mine]\ntexts = "a"\n[[formats.mine.recognise]]\nx = "*"\n'
+         '[[formats.mine.entries]]\nrole = "prompt"\n[[formats.mine.entries]]\nrole = "reply"\n'),
+         "formats.mine.entries[1]: is never used: entries[0] fits whatever it fits (line 7)"),
+        (('[formats.mine]\ntexts = "a..b"\nrecognise = [{x = 1}]\n'
+         'entries = [{role = "prompt", when = {a = 1}}, {role = "reply"}]\n'),
+         ("formats.mine.texts: 'a..b' is no path: it has names, `*` and `[key=value]`, with dots "
+         "(line 2)")),
+    ],
+)  # fmt: skip
+def test_a_description_that_contradicts_itself_is_refused_with_its_line(problems, text, problem):
+    """Nothing is run with it."""
+    assert problems(text) == [problem]
+
+
+def test_a_root_may_have_a_format_that_the_configuration_describes(loaded, problems):
+    """The next configuration without the description does not know it."""
+    root = '[[roots]]\npath = "/logs"\nformat = "mine"\n'
+
+    assert loaded(f"formats.mine = {LOG}\n{root}").roots[0].format == "mine"
+    assert "mine" in FORMATS
+    assert "did you mean" not in problems(root)[0]
+    assert "mine" not in FORMATS
 
 
 def test_every_key_has_accepted_and_refused_values():

@@ -106,10 +106,10 @@ WRITE_FLAGS = {
     "os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_TRUNC", "os.O_APPEND", "os.O_TMPFILE",
 }  # fmt: skip
 
-# Modules above or beside `agents` that name an agent. The first have tables of models' names, and
-# the formats that a root may have. The others are to ask the registry instead.
+# Modules above or beside `agents` that name an agent. The first have tables of models' names. The
+# others are to ask the registry instead.
 NAMES_OF_MODELS = {
-    "model.catalog", "model.rules", "formats.base", "planning.signatures", "config.settings",
+    "model.catalog", "model.rules", "formats.base", "planning.signatures",
 }  # fmt: skip
 NAME_AGENTS = {"render.runs", "render.sessions"}
 

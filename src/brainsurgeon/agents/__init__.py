@@ -3,20 +3,21 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from brainsurgeon.agents.agent import Agent, Home, Owner
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
-from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.described import DESCRIBED, DESCRIPTIONS, described
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.pi import PI
 from brainsurgeon.agents.rows import Databases
 from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.description import ContradictionError
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.sessions import ANY, AUTO, SessionFile
 
 if TYPE_CHECKING:
     from brainsurgeon.planning.budget import Measure
@@ -29,9 +30,10 @@ _KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)
 _WITH_OTHERS = tuple(home for home in _HOMES if type(home).holds is not Home.holds)
 _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 # The first that recognises a file is its format: one that is only read is never another's.
-FORMATS: dict[str, Format] = {
-    agent.format: agent.form for agent in sorted(AGENTS, key=lambda agent: not agent.form.only_read)
-}
+_FORMS = [agent.form for agent in sorted(AGENTS, key=lambda agent: not agent.form.only_read)]
+# Of all formats that recognise a file, the first is its own. Also those that are described.
+FORMATS: dict[str, Format] = {form.name: form for form in (*_FORMS, *DESCRIPTIONS)}
+_OWN_FORMATS = frozenset(FORMATS)
 INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
 PLUGINS = [command for command, install in INSTALLS.items() if install.plugin]
 _SIDE_FILE, _ARCHIVE = (
@@ -44,6 +46,24 @@ _NAMES = [home.name_pattern for home in _HOMES if home.name_pattern]
 COPIES = tuple(name for home in _HOMES for name in home.copies)
 SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
 DATABASES = [agent.databases for agent in AGENTS if agent.databases]
+
+
+def learn(tables: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Know the formats that a configuration describes, and no longer those of another.
+
+    Return what is wrong: the name of the format, the key in its table, and why.
+    """
+    taken = _OWN_FORMATS | {AUTO, ANY}
+    why = "wants another name: this program has such a format"
+    forms, wrong = list[Format](), [(name, "", why) for name in tables if name in taken]
+    for name, table in tables.items():
+        try:
+            forms += [described(name, table)] if name not in taken else []
+        except ContradictionError as error:
+            wrong.append((name, error.key, str(error)))
+    FORMATS.clear()
+    FORMATS.update({form.name: form for form in (*_FORMS, *forms, *DESCRIPTIONS)})
+    return wrong
 
 
 def default_root() -> str:

@@ -17,6 +17,7 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import Setting
+from brainsurgeon.model.sessions import AUTO
 
 MAX_QUOTED = 120  # characters of a value that a message quotes
 _TABLES: dict[str | int, type[SettingsTable]] = {
@@ -78,6 +79,26 @@ def _hint(word: str, known: Collection[str]) -> str:
 def quoted(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
+
+
+def _format_problems(table: dict[str, Any]) -> Iterator[str]:
+    """Learn the formats that a configuration describes. Yield what is wrong about formats."""
+    from brainsurgeon import agents  # noqa: PLC0415
+
+    given = table.get("formats")
+    described = given if isinstance(given, dict) else {}
+    tables = {name: one for name, one in described.items() if isinstance(one, dict)}
+    for name, key, why in agents.learn(tables):
+        yield f"formats.{name}{'.' * bool(key)}{key}: {why}"
+    known = [AUTO, *dict.fromkeys((*agents.FORMATS, *tables))]
+    roots = table.get("roots")
+    for number, root in enumerate(roots if isinstance(roots, list) else ()):
+        form = root.get("format", AUTO) if isinstance(root, dict) else AUTO
+        if isinstance(form, str) and form not in known:
+            meant = closest(form.lower(), known)
+            hint = f"; did you mean {meant}?" if meant else ""
+            wanted = f"wants {', '.join(known)}"
+            yield f"roots[{number}].format: {wanted}, but {quoted(form)} is given{hint}"
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
@@ -177,6 +198,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
         problems.append("rules and trigger_types: give one of the two")
+    problems += _format_problems(table)
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:

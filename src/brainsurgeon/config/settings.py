@@ -58,9 +58,10 @@ def _shared(record: type[Struct], table: SettingsTable) -> dict[str, Any]:
 
 class RootTable(SettingsTable):
     path: RootPath = Field(description="the directory; `~` is your home directory")
-    format: Literal["auto", "openclaw", "claude-code", "codex", "generic"] = key(
+    format: str = key(
         "auto",
-        "format of the files; `auto` detects it by their first lines; `codex` files are only read",
+        "format of the files: `auto` detects it by their first lines; `openclaw` (also for pi), "
+        "`claude-code`, `codex` (only read), a described format, or `generic` for any other",
     )
     exclusive: Switch = key(
         False, "you promise that no other program writes there; for file systems without leases"
@@ -288,6 +289,9 @@ class RootSettings(SettingsTable):
     )
     roots: tuple[RootTable, ...] = key(
         (), "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`"
+    )
+    formats: dict[str, dict[str, Any]] = key(
+        dict, "`[formats.NAME]`: descriptions of logs whose format is not known"
     )
 
     def root_directories(self) -> list[Root]:

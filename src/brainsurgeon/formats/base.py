@@ -81,6 +81,7 @@ class Format(ABC):
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
     only_read: str | None = None  # why its sessions are never changed
+    by_wish = False  # recognised only below a root that the user wrote
     has_reasoning = False  # whether entries ever have `reasoning`
     appends_anew = False  # the agent may write an entry again under another id and keep both
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived

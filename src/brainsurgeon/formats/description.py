@@ -14,7 +14,7 @@ from brainsurgeon.model.entries import JsonObject, KeyPath, Kind
 from brainsurgeon.model.turns import Role
 
 Words = str | list[str]  # one path or several; of several, the first that leads to something
-# The values that paths lead to. "*": any but null; "{}": an object; "[]": a list.
+# The values that paths lead to. "*": any but null; "-": none, or null.
 Conditions = dict[str, str | bool | int | list[str]]
 
 
@@ -188,18 +188,15 @@ def conditions(table: Conditions) -> Compiled:
 
 def met(entry: JsonObject, wanted: Compiled) -> bool:
     return all(
-        any(_fits(value, want) for _, value in found(entry, steps)) for steps, want in wanted
+        any(_fits(value, want) for _, value in found(entry, steps)) != (want == "-")
+        for steps, want in wanted
     )
 
 
 def _fits(value: Any, want: Any) -> bool:
     if isinstance(want, list):
         return isinstance(value, str) and value in want
-    if want in ("*", "{}", "[]"):
-        return (
-            value is not None if want == "*" else isinstance(value, dict if want == "{}" else list)
-        )
-    return type(value) is type(want) and bool(value == want)
+    return value is not None if want in ("*", "-") else type(value) is type(want) and value == want
 
 
 class ContradictionError(ValueError):

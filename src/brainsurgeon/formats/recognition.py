@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import BOM, parse
+from brainsurgeon.model.sessions import ANY, AUTO
 
 HEAD_LINES = 20  # first lines to check: some lines of Claude Code do not show their format
 UNKNOWN = "unknown"
-_ANY = "generic"  # the format that may be configured for files that no format recognises
+_ELSE = "generic"  # the format that may be configured for files that no format recognises
 
 
 class Beginning(NamedTuple):
@@ -18,7 +19,7 @@ class Beginning(NamedTuple):
     identity: str | None = None  # the id of the conversation
 
 
-def recognise(head: Iterable[bytes], forms: Mapping[str, Format], hint: str = "auto") -> Beginning:
+def recognise(head: Iterable[bytes], forms: Mapping[str, Format], hint: str = AUTO) -> Beginning:
     lines = [line for line in head if line.strip()]
     if not lines:
         return Beginning(None, "empty: no lines yet")
@@ -27,12 +28,16 @@ def recognise(head: Iterable[bytes], forms: Mapping[str, Format], hint: str = "a
     entries = [entry for line in lines if (entry := parse(line.removeprefix(BOM))) is not None]
     if not entries:
         return Beginning(None, "no JSON objects in the first lines")
-    form = next((form for form in forms.values() if form.recognises(entries)), None)
-    if hint not in ("auto", form.name if form else UNKNOWN):
+    wished = [form for form in forms.values()
+              if not form.by_wish or hint in (ANY, _ELSE, form.name)]  # fmt: skip
+    # What the user wrote comes first, but no file that is only read is anything else.
+    wished.sort(key=lambda form: not (form.only_read or (form.by_wish and form.name == hint)))
+    form = next((form for form in wished if form.recognises(entries)), None)
+    if hint not in (AUTO, ANY, form.name if form else UNKNOWN):
         only_read = form.name if form and form.only_read else None
-        if hint != _ANY or only_read:
+        if hint != _ELSE or only_read:
             return Beginning(None, f"configured as {hint}, but has another format", only_read)
-        form = forms.get(hint)
+        form = form if form and form.by_wish else forms.get(hint)
     if form is None:
         return Beginning(None, "not a known session format")
     if refusal := form.only_read or form.refuses(entries[0]):

@@ -59,12 +59,20 @@ class Memory(Protocol):
     def record_skipped(self, directory: str, names: list[str]) -> None: ...
 
 
+AUTO, ANY = "auto", "any"  # instead of a format; ANY: also those that need the user's wish
+
+
 class Root(Struct, frozen=True):
     path: str
-    format: str = "auto"
+    format: str = AUTO
     required: bool = True  # a missing directory is reported
     exclusive: bool = False  # the user promises that no other program writes below the directory
     databases: bool = True  # sessions in agents' databases below the directory are included
+
+    @property
+    def hint(self) -> str:
+        """The format that its files may have. The user wrote every root that is required."""
+        return ANY if self.format == AUTO and self.required else self.format
 
 
 class End(Struct, frozen=True):

@@ -246,7 +246,7 @@ class _Walk(Struct, frozen=True):
                 self.walked.add(fingerprint.file_id)
             owner = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
-                self.top, directory, name, owner.name, owner.directory, self.root.format,
+                self.top, directory, name, owner.name, owner.directory, self.root.hint,
                 fingerprint, self.root.exclusive,
             )  # fmt: skip
 
@@ -258,7 +258,7 @@ class _Walk(Struct, frozen=True):
         if not form and agents.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
-                known = reading.recognise_at(file, agents.FORMATS, self.root.format)
+                known = reading.recognise_at(file, agents.FORMATS, self.root.hint)
                 form = known.name or UNKNOWN
             form = form or agents.format_at(path)  # it is unreadable
 

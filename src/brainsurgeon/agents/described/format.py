@@ -114,6 +114,8 @@ class _Inner:
 class Described(base.Format):
     """Signed thinking stays, since its provider is unknown."""
 
+    by_wish = True
+
     def __init__(self, name: str, given: Description) -> None:
         self.name, self.version, self._given = name, given.version, given
         self._recognise, self._failed = (

@@ -123,7 +123,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "usage": {"at": "message.usage"},
     },
     "openai-chat": {
-        "recognise": [{"role": ["user", "assistant", "system", "developer"], "content": "*"}],
+        "recognise": [{"role": ["user", "assistant", "system", "developer"], "content": "*",
+                       "type": "-"}],
         "entries": [*_roles("role", "tool"), {"role": "aside", "when": {"role": "developer"}}],
         "session": "session_id",
         "id": "id",
@@ -137,7 +138,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "usage": {"at": "usage"},
     },
     "generic": {
-        "version": 7,
+        "version": 8,
         "newest": 0,
         "recognise": [{"__id": "*", "type": ["message", *_KINDS]}],
         "entries": [
@@ -159,6 +160,7 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "call_id": ["call_id", "tool_call_id", "toolCallId", "tool_use_id"],
         "tool": ["name", "tool", "tool_name", "toolName"],
         "arguments": ["arguments", "input"],
+        "calls": [_OPENAI],
         "failed": [{"isError": True}, {"is_error": True}, {"error": True}],
         "model": ["model", "message.model"],
         "usage": {"at": ["usage", "message.usage"]},
