@@ -42,8 +42,8 @@ from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.operations.show import cat, search, show, show_turn
 from brainsurgeon.operations.status import status
-from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
+from brainsurgeon.rewrite.relief import Wanted
 from brainsurgeon.store import Store, open_store, open_to_read
 
 __all__ = [

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from brainsurgeon.planning import archive
+from brainsurgeon.planning import archiving
 from building.world import Conversation
 
 ARCHIVE_ON = {"archive": {"enabled": True}}
@@ -15,8 +15,8 @@ ARCHIVE_ON = {"archive": {"enabled": True}}
 def folding(after, depth=3):
     """Set when archives are archived again: more than `after` in a row, up to `depth` levels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive, "FOLD_AFTER", after)
-        patch.setattr(archive, "DEPTH_CAP", depth)
+        patch.setattr(archiving, "FOLD_AFTER", after)
+        patch.setattr(archiving, "DEPTH_CAP", depth)
         yield
 
 

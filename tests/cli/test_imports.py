@@ -10,7 +10,7 @@ from building.processes import PROGRAM, run
 
 HEAVY = {
     "anyio", "apscheduler", "mcp", "rich", "sqlite_utils", "structlog", "watchfiles",
-    "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.rewrite.turns",
+    "brainsurgeon.daemon", "brainsurgeon.operations.scan", "brainsurgeon.rewrite.archived_turns",
     "brainsurgeon.render.sessions", "brainsurgeon.rewrite", "brainsurgeon.planning.budget",
 }  # fmt: skip
 

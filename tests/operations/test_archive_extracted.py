@@ -12,7 +12,7 @@ from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import show_turn
 from brainsurgeon.render.formatting import document
 from brainsurgeon.render.sessions import restored_json
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.turns import text_blocks
 from building.world import Conversation, append, note_answered, pin
 

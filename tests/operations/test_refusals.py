@@ -15,7 +15,7 @@ from brainsurgeon.model.turns import BLOCK, BLOCKS, SIGNATURE, TOO_LARGE, TOO_LO
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.signals import find_signals
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.claude import ClaudeConversation
 from building.format_reading import record
 from building.processes import program_for

@@ -18,8 +18,8 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import event_text
-from brainsurgeon.rewrite.budget import Ladder, Wanted, relieve_by, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.relief import Ladder, Wanted, relieve_by, weigh
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, WAITS_FOR_ENGINE, ClawWorld
 from building.turns import active_branch, add_long_turn, branch_roles, text_blocks

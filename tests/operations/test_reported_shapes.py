@@ -22,7 +22,7 @@ import pytest
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.world import LONG_AGO, SAMPLES, TESTS, Conversation, World, dump
 

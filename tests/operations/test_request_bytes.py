@@ -7,7 +7,7 @@ import pytest
 from brainsurgeon.model.rules import Budget
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.sessions import context
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.claude import ClaudeConversation
 from building.processes import run
 from building.world import Conversation, pin

@@ -14,7 +14,7 @@ from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.archive import archive
 from brainsurgeon.render.turns import archived, archived_json
-from brainsurgeon.rewrite import turns as turns_room
+from brainsurgeon.rewrite import archived_turns
 from building.turns import conversation_of_turns, text_blocks
 
 SUMMARY = """
@@ -38,7 +38,7 @@ def archiving(world, monkeypatch):
 
     def scan(program, *words, timeout=60.0, **keys):
         command = [sys.executable, "-c", program, *words]
-        monkeypatch.setattr(turns_room, "_PATIENCE", timeout)
+        monkeypatch.setattr(archived_turns, "_PATIENCE", timeout)
         return world.scan(archive={"enabled": True, "command": command}, **keys)
 
     return path, talk, ends, scan

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.rules import ArchiveRules, Rules
-from brainsurgeon.planning.archive import Archiving
+from brainsurgeon.planning.archiving import Archiving
 from building.claude import ClaudeConversation
 from building.format_reading import entries, plan, snapshot
 from building.turns import add_long_turn, branch_roles, conversation_of_turns

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from brainsurgeon.model.rules import ArchiveRules
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Sent
-from brainsurgeon.planning.archive import Size, Turn, TurnEntry, decide
+from brainsurgeon.planning.archiving import Size, Turn, TurnEntry, decide
 
 ON, OFF = ArchiveRules(enabled=True), ArchiveRules()
 LARGE = Turn(

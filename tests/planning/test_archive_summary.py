@@ -6,7 +6,7 @@ import tracemalloc
 from brainsurgeon.formats.base import call_records, result_records
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
-from brainsurgeon.planning.archive import Calls, Middles, archive_text, outcome_in, outcomes_of
+from brainsurgeon.planning.archiving import Calls, Middles, archive_text, outcome_in, outcomes_of
 
 
 def entry_of(step):

@@ -29,8 +29,8 @@ PURE = (*MODEL, "formats.*", "planning.*")
 OUTER = ("agents", "agents.*", "files.*", "interruption", "sessions.*", "store", "store.*")
 SURFACES = ("api", "cli", "daemon", "mcp_server")
 SURFACE_IMPORTS = (
-    "", *MODEL, "interruption", "operations.*", "lookup.*", "rewrite.budget", "rewrite.recover",
-    "rewrite.turns", "config", "render", "render.*", "log", "store", "store.database",
+    "", *MODEL, "interruption", "operations.*", "lookup.*", "rewrite.relief", "rewrite.recover",
+    "rewrite.archived_turns", "config", "render", "render.*", "log", "store", "store.database",
 )  # fmt: skip
 
 # What each room may import beside itself: `room.*` is any module of a room, `room` its __init__.

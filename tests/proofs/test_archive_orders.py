@@ -17,7 +17,7 @@ from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import relieve
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.show import cat, show_turn
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.claude import ClaudeConversation
 from building.turns import active_branch, folding
 from building.world import Clock, Conversation, World, append, dump, pin

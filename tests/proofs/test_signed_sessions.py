@@ -10,7 +10,7 @@ from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, UNFIT
 from brainsurgeon.render.sessions import restored_all
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from building.world import Clock, Conversation, append, fork, pin, read_entry
 
 SIGNS = "claude-fable-5-1"

@@ -38,7 +38,7 @@ from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json
 from brainsurgeon.rewrite import apply, recover
-from brainsurgeon.rewrite.budget import Wanted
+from brainsurgeon.rewrite.relief import Wanted
 from brainsurgeon.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

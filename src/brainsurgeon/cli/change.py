@@ -255,7 +255,7 @@ def relieve(
     Example:
       brainsurgeon relieve main/0f3c --to 60% --dry-run
     """  # noqa: D301
-    from brainsurgeon.rewrite.budget import Wanted
+    from brainsurgeon.rewrite.relief import Wanted
 
     settings, wanted = options.load_settings(), Wanted(_goal(to), signatures, now)
     if dry_run:

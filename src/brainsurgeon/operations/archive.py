@@ -12,9 +12,9 @@ from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import ArchiveAnswer, ListedArchive
 from brainsurgeon.model.turns import ALREADY, Verdict
 from brainsurgeon.operations.scan import Chosen, scan
-from brainsurgeon.planning.archive import without_thresholds
-from brainsurgeon.rewrite.budget import archiving_of
+from brainsurgeon.planning.archiving import without_thresholds
 from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
+from brainsurgeon.rewrite.relief import archiving_of
 from brainsurgeon.store import Store
 
 NONE_ARCHIVED = "no turn could be archived now"

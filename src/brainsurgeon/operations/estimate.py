@@ -18,8 +18,8 @@ from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Replay, bill, history, unpruned
-from brainsurgeon.rewrite.budget import weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.relief import weigh
 from brainsurgeon.store import Store
 
 

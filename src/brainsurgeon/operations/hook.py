@@ -7,8 +7,8 @@ from brainsurgeon.files.reading import OpenSession
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.model.turns import ModelCall
-from brainsurgeon.rewrite.budget import fit_in, is_too_full, weigh
 from brainsurgeon.rewrite.inspect import Planner, examine_open, excluded, settings_for
+from brainsurgeon.rewrite.relief import fit_in, is_too_full, weigh
 from brainsurgeon.sessions.discovery import discover_at, open_to_show
 from brainsurgeon.store import Store
 

@@ -17,8 +17,8 @@ from brainsurgeon.operations.sessions import why_not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
-from brainsurgeon.rewrite.budget import Fitting, Wanted, relieve_by
 from brainsurgeon.rewrite.recover import finish
+from brainsurgeon.rewrite.relief import Fitting, Wanted, relieve_by
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 

@@ -209,7 +209,7 @@ def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAn
 def _others_of_turn(
     settings: Settings, store: Store, named: entries.EntryValues, now: float
 ) -> tuple[str, ...]:
-    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  slow
+    from brainsurgeon.rewrite.archived_turns import archived_turn  # noqa: PLC0415  slow
 
     turn = archived_turn(settings, store, named, now, with_undone=True)
     ids = turn.entry_ids if turn else ()
@@ -341,7 +341,7 @@ def _retry_pending(
 def overfull_after(
     settings: Settings, store: Store, now: float, *, session: str | None = None
 ) -> list[reports.OverfullSession]:
-    from brainsurgeon.rewrite.budget import weigh  # noqa: PLC0415  slow
+    from brainsurgeon.rewrite.relief import weigh  # noqa: PLC0415  slow
 
     overfull = []
     for item in _selected(settings, store, session):

@@ -22,9 +22,9 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.rewrite import inspect, recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
-from brainsurgeon.rewrite.budget import asked_relief, outcome_of, plan_due, remember
 from brainsurgeon.rewrite.inspect import why_blocked
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
+from brainsurgeon.rewrite.relief import asked_relief, outcome_of, plan_due, remember
 from brainsurgeon.rewrite.signals import count_calls, count_savings, notice, notice_pressure
 from brainsurgeon.sessions.discovery import (
     discover,

@@ -35,7 +35,7 @@ from brainsurgeon.planning.budget import calibrate
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
-from brainsurgeon.rewrite.budget import fit_in, fullness, weigh
+from brainsurgeon.rewrite.relief import fit_in, fullness, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import CERTAIN, FAILED

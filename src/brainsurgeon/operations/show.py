@@ -30,7 +30,7 @@ def show_turn(
     named = entries.entry_named(settings, store, entry, session, to_show=True)
     if entries.archive_in(named) is None:
         return None
-    from brainsurgeon.rewrite.turns import archived_turn  # noqa: PLC0415  rarely needed
+    from brainsurgeon.rewrite.archived_turns import archived_turn  # noqa: PLC0415  rarely needed
 
     return archived_turn(settings, store, named, now)
 

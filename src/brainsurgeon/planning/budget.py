@@ -33,7 +33,7 @@ from brainsurgeon.model.turns import (
     Refusal,
     Sent,
 )
-from brainsurgeon.planning.archive import Archiving, without_thresholds
+from brainsurgeon.planning.archiving import Archiving, without_thresholds
 from brainsurgeon.planning.matching import find
 
 NEWEST = 50  # number of calls used: older ones were made with other prompts and tools

@@ -18,7 +18,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import LINK
-from brainsurgeon.planning.archive import Archival, Archivals, ArchiveRefusedError
+from brainsurgeon.planning.archiving import Archival, Archivals, ArchiveRefusedError
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldRequests, Restores
 from brainsurgeon.planning.rules import (

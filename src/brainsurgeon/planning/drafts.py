@@ -21,7 +21,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.turns import Sent
-from brainsurgeon.planning.archive import ArchiveRefusedError
+from brainsurgeon.planning.archiving import ArchiveRefusedError
 from brainsurgeon.planning.decisions import Decisions, EntryChanges
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldChanges, FieldRequests

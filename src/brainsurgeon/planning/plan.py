@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from brainsurgeon.model.plans import Edit, Handled, Plan, Removal, Restoration, Sightings
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.planning.archive import (
+from brainsurgeon.planning.archiving import (
     NO_ARCHIVING,
     Archivals,
     ArchiveRefusedError,

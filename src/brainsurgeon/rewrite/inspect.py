@@ -34,7 +34,7 @@ from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.sessions import NotIdleError, SessionFile, Signs
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
-from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
+from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.matching import marked
 from brainsurgeon.planning.plan import SessionPlanner
 from brainsurgeon.planning.rules import changed_recently, silence

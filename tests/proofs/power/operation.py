@@ -17,8 +17,8 @@ from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.set_extractable import set_extractable
-from brainsurgeon.rewrite.budget import Wanted
 from brainsurgeon.rewrite.recover import recover
+from brainsurgeon.rewrite.relief import Wanted
 from brainsurgeon.store import open_store
 
 NOW = 1_795_000_000.0

@@ -32,12 +32,12 @@ from brainsurgeon.model.turns import (
     Refusal,
 )
 from brainsurgeon.planning import budget, cache, reasoning
-from brainsurgeon.planning.archive import NO_ARCHIVING, Archiving
+from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
+from brainsurgeon.rewrite.archived_turns import summaries
 from brainsurgeon.rewrite.inspect import Examination, Planner, stated_window
-from brainsurgeon.rewrite.turns import summaries
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
