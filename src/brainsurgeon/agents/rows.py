@@ -413,6 +413,7 @@ class Databases(ABC):
     """How an agent keeps sessions in databases."""
 
     form: Format  # of the lines
+    note = ""  # about pruning them, for the user
 
     @abstractmethod
     def has(self, path: str) -> bool:

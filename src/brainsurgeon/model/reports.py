@@ -22,6 +22,7 @@ class DatabaseStatus(Struct, frozen=True):
     program: str | None  # the version of the program that wrote it
     layout: int | None
     left_alone: str | None  # why nothing is extracted from this database
+    note: str  # about all databases of the program, for the user
     differences: tuple[str, ...] = ()  # from the known layouts: a name and its definition each
 
 

@@ -55,13 +55,13 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
 
 
 def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
-    inside = f"{item.path}/"
+    inside, kept = f"{item.path}/", databases_of(item.path)
     title = agent_at(inside).title
     if isinstance(item, Unreadable):
         owner = owner_of(inside, UNKNOWN, lambda: b"")
-        return DatabaseStatus(owner.name, title, item.path, None, None, item.why)
+        return DatabaseStatus(owner.name, title, item.path, None, None, item.why, kept.note)
     try:
-        kept, schema = databases_of(item.path), layout_of(item)
+        schema = layout_of(item)
         if schema.empty:
             return None
         reasons = [
@@ -70,12 +70,12 @@ def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
-        return DatabaseStatus(item.agent, title, item.path, None, None, why)
+        return DatabaseStatus(item.agent, title, item.path, None, None, why, kept.note)
     if settings.databases == "auto":
         reasons += (kept.engine(item.path) or ())[:1]
     return DatabaseStatus(
         item.agent, title, item.path, schema.program, schema.version,
-        next(filter(None, reasons), None), schema.differences,
+        next(filter(None, reasons), None), kept.note, schema.differences,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from brainsurgeon.model.text import about as rounded
 from brainsurgeon.model.text import ago, bytes_, counted, readable
 from brainsurgeon.render import estimate
 from brainsurgeon.render.formatting import columned, first, local
-from brainsurgeon.render.runs import WHAT_STAYS
+from brainsurgeon.render.runs import database_notes
 
 _DAY = 86_400  # seconds
 _WIDTH, _HEIGHT = 1000, 300  # of the plot
@@ -319,10 +319,9 @@ def _unreached(report: Report) -> str:
     rows = [
         (code(place.name), f"{place.number:,}", bytes_(place.size)) for place in report.unreached
     ]
-    note = (
-        f'<p class="small quiet">{html(WHAT_STAYS)}.</p>' if report.status.places.databases else ""
-    )
-    return _table(("Place", "Files", "Size"), rows) + note
+    notes = database_notes(report.status.places.databases)
+    paragraphs = (f'<p class="small quiet">{html(note)}.</p>' for note in notes)
+    return _table(("Place", "Files", "Size"), rows) + "".join(paragraphs)
 
 
 def _left_out(report: Report) -> str:

@@ -17,11 +17,6 @@ from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import document, first, in_json, in_local_time, local, table
 from brainsurgeon.render.sessions import session_restored
 
-WHAT_STAYS = (
-    "pruning a database saves context, not disk: the file shrinks only when OpenClaw compacts it."
-    " Nor does pruning remove secrets: OpenClaw keeps copies of recent values in its trajectory"
-    " file (up to 10 MiB)"
-)
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 
 
@@ -93,7 +88,7 @@ def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
     ]
 
 
-def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
+def databases(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
     lines = []
     for database in listed:
         version = (
@@ -103,7 +98,11 @@ def databases(listed: Iterable[reports.DatabaseStatus]) -> list[str]:
         reason = database.left_alone
         state = f"left alone, {safe(reason)}" if reason else "its sessions are pruned"
         lines.append(f"database of {safe(database.agent)} {safe(database.path)}{layout}: {state}")
-    return [*lines, WHAT_STAYS] if lines else []
+    return lines + database_notes(listed)
+
+
+def database_notes(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
+    return list(dict.fromkeys(database.note for database in listed if database.note))
 
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:

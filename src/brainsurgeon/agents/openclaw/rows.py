@@ -126,6 +126,11 @@ class OpenWindow(OpenRows):
 
 class OpenClawDatabases(Databases):
     form = OpenClawRows()
+    note = (
+        "pruning a database saves context, not disk: the file shrinks only when OpenClaw compacts"
+        " it. Nor does pruning remove secrets: OpenClaw keeps copies of recent values in its"
+        " trajectory file (up to 10 MiB)"
+    )
 
     def has(self, path: str) -> bool:
         return os.path.basename(path) == database.NAME
