@@ -19,7 +19,7 @@ from brainsurgeon.formats.splice import (
     verify,
 )
 from brainsurgeon.model.entries import parse, value_at
-from brainsurgeon.model.plans import Removal
+from brainsurgeon.model.plans import FieldEdit, Removal
 from brainsurgeon.model.records import FieldRecord
 
 QUICK = settings(max_examples=120, deadline=None)
@@ -314,7 +314,6 @@ def test_splice_string_keeps_the_spelling_outside_the_part(pieces, new):
 
 PLACEHOLDER = b'"[[extracted-a]]"'
 RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
-ENTRY = json.loads(RAW)
 
 
 def edit_of(start, end, *path):
@@ -326,7 +325,7 @@ def edit_of(start, end, *path):
 
 def test_verify_accepts_an_edit_at_its_own_path():
     """An edit is accepted if its span is that of the value at its path."""
-    verify(RAW, 0, ENTRY, [edit_of(17, 23, "text")])
+    verify(RAW, 0, json.loads(RAW), [edit_of(17, 23, "text")])
 
 
 @pytest.mark.parametrize(
@@ -337,10 +336,28 @@ def test_verify_accepts_an_edit_at_its_own_path():
         edit_of(17, 23, "text", "deeper"),
         edit_of(31, 46, "more", "text"),
         edit_of(16, 23, "text"),
+        edit_of(17, 46, "text"),
     ],
-    ids=["equal value elsewhere", "no such key", "key of a string", "span of the object", "colon"],
-)
+    ids=[
+        "equal value elsewhere", "no such key", "key of a string", "span of the object", "colon",
+        "next member too",
+    ],
+)  # fmt: skip
 def test_verify_refuses_an_edit_at_another_path(edit):
     """An edit whose span belongs to another path, or to none, makes the line untouchable."""
     with pytest.raises(UntouchableError):
-        verify(RAW, 0, ENTRY, [edit])
+        verify(RAW, 0, json.loads(RAW), [edit])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        FieldEdit(17, 23, b'"short"', "a", "_restored", None),
+        FieldEdit(46, 46, b',"_restored":1,"other":2', "a", "_restored", None),
+    ],
+    ids=["another value", "a second member"],
+)
+def test_verify_refuses_a_field_edit_that_changes_more_than_its_field(edit):
+    """An edit of one of our fields that changes anything else makes the line untouchable."""
+    with pytest.raises(UntouchableError, match="differ elsewhere"):
+        verify(RAW, 0, json.loads(RAW), [edit])

@@ -4,15 +4,20 @@ import os
 import sqlite3
 
 import pytest
+from msgspec.structs import replace
 
+from brainsurgeon.errors import BusyError
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.reading import RefusedError
+from brainsurgeon.model.records import Request
 from brainsurgeon.model.sessions import SessionFile
 from brainsurgeon.rewrite import apply, recover
+from brainsurgeon.rewrite.inspect import Planner
 from brainsurgeon.sessions.discovery import open_session
+from brainsurgeon.store import open_store
 from building.exchange import APPEND, LATE, directory_state, discovered
 from building.processes import wait_until
-from building.world import dump, open_rewrites, put_session
+from building.world import appending, dump, entry_text, open_rewrites, put_session
 
 
 def test_session_with_a_hard_link_is_skipped(world, conversation):
@@ -145,3 +150,33 @@ def test_disk_error_after_the_exchange_is_cleaned_up(world, conversation, monkey
     assert open_rewrites(world) == []
     world.restore_all(pristine=True)
     assert path.read_bytes() == conversation.bytes()
+
+
+def test_change_is_given_up_if_a_request_was_recorded_since_it_was_planned(world, conversation):
+    """A request that a plan does not consider stops it; the next run carries out both."""
+    path = put_session(world, conversation)
+    first = conversation.lines[-2]["id"]
+    world.scan(keep_recent=0)
+    with appending(path, conversation):
+        second = conversation.turn("y" * 4000)
+    before, settings = path.read_bytes(), world.settings(keep_recent=0)
+    with (
+        apply.examine_to_change(
+            settings, world.store, discovered(path), "main/s", world.clock
+        ) as quiet,
+        open_store(str(world.state)) as other,
+    ):
+        record = world.store.sessions.at(str(path))
+        examined = replace(quiet, record=record)
+        plan = Planner(examined, examined.records).plan()
+        with other.transaction():
+            other.requests.add(Request(record.id, "restore", world.clock(), first))
+        [refused] = apply.apply(world.store, [apply.Change(examined, plan)], world.clock)
+    after, left = path.read_bytes(), (world.leftovers(), open_rewrites(world))
+    world.scan(keep_recent=0)
+
+    assert [edit.entry_id for edit in plan.removals] == [second]
+    assert isinstance(refused, BusyError)
+    assert (after, left) == (before, ([], []))
+    assert entry_text(path, first) == "x" * 4000
+    assert entry_text(path, second) == f"[[extracted-{second}]]"
