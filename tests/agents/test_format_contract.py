@@ -28,6 +28,8 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.sessions import ANY, AUTO
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.format_reading import WINDOW, entries, parts_in, record, survey
+from building.quill import QUILL
+from building.talk import Talk
 from building.world import SAMPLES, dump
 
 CLAUDE_CODE = FORMATS["claude-code"]
@@ -40,6 +42,18 @@ ROLES = {
     "assistant": ("reply",), "thinking": ("reply",), "tool_call": ("reply",),
     "user": ("prompt", "aside"), "tool_result": ("result", "prompt", "aside", "note"),
 }  # fmt: skip
+
+
+class Pages:
+    """A talk with quill, the small agent of the tests."""
+
+    name = "talk.jsonl"
+
+    def read_bytes(self):
+        talk = Talk()
+        for number in range(8):
+            talk.turn(f"page {number} " * 99)
+        return talk.bytes()
 
 
 class Events:
@@ -554,6 +568,17 @@ class TestOpenAIChatContract(FormatContract):
     samples = (SAMPLES / "described" / "openai-chat-nanobot.jsonl",)
     never = KEYS
     words = (*WORDS, "reasoning_content", "developer", "timestamp")
+
+
+class TestQuillContract(FormatContract):
+    """quill, the small agent of the tests."""
+
+    form = QUILL.form
+    known = types.MappingProxyType({**FORMATS, "quill": form})
+    results = (1, "802de38a")
+    samples = (Pages(),)
+    never, free = frozenset({"id", "who", "call", "tool"}), frozenset({"use"})
+    words = ("id", "who", "say", "user", "tool", "quill", "call", "use", "talk", "type")
 
 
 class TestClaudeCodeContract(FormatContract):

@@ -1,0 +1,312 @@
+"""The contracts of an agent's home, presence and installation."""
+
+import json
+import os
+import re
+import time
+
+import pytest
+
+from brainsurgeon.agents import AGENTS
+from brainsurgeon.agents.agent import NAME, Presence
+from brainsurgeon.agents.claude_code import CLAUDE_CODE
+from brainsurgeon.agents.codex import CODEX
+from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.openclaw import OPENCLAW
+from brainsurgeon.agents.pi import PI
+from building.quill import QUILL
+from building.world import TOP, file_states
+
+UUID = "11111111-0000-4000-8000-000000000001"
+SERVER = ["/opt/brainsurgeon", "mcp", "--agent", "a b"]
+HOUR = 3600.0
+
+
+def files(home):
+    return file_states(home, directories=True)
+
+
+class HomeContract:
+    """The promises of every home."""
+
+    agent = None
+    variable = ""  # in the environment, which moves the home
+    # Paths of sessions below the root, and their owners. None: the format names the owner.
+    sessions = {}  # noqa: RUF012
+    others = ()  # of files that are no sessions
+
+    @pytest.fixture
+    def root(self, own_home, monkeypatch):
+        monkeypatch.setenv(self.variable, str(own_home / "moved"))
+        self.agent.home.note_roots([])
+        yield self.agent.home.root()
+        monkeypatch.undo()
+        self.agent.home.note_roots([])
+
+    def test_variable_moves_the_root(self, own_home, root, monkeypatch):
+        """The root is below the directory in the variable, else below that of the user."""
+        assert root.startswith(f"{own_home}/moved/")
+        for value in ("", " ", None):
+            if value is not None:
+                monkeypatch.setenv(self.variable, value)
+            else:
+                monkeypatch.delenv(self.variable)
+            assert self.agent.home.root().startswith(f"{own_home}/.")
+        assert files(own_home) == {}
+
+    def test_sessions_have_owners_above_them(self, root):
+        """The directory of a session's owner is one above the session; each has its name."""
+        home = self.agent.home
+        for place, name in self.sessions.items():
+            owner = home.owner(f"{root}/{place}")
+            assert (owner and owner.name) == name
+            assert owner is None or f"{root}/{place}".startswith(f"{owner.directory}/")
+            assert owner is None or owner.directory.startswith(f"{root}/")
+            assert name not in home.names_before(name or "")
+
+    def test_other_files_are_no_sessions(self, root):
+        """What only lies beside sessions has another name, or no owner in the home."""
+        home = self.agent.home
+        for place in self.others:
+            path = f"{root}/{place}"
+            assert is_side_file(home, path) or (home.holds(path) and home.owner(path) is None)
+        for place in self.sessions:
+            path = f"{root}/{place}"
+            assert not is_side_file(home, path)
+            assert not home.holds(path) or home.owner(path)
+
+    def test_missing_home_is_read_without_errors(self, own_home, root):
+        """Questions about a session and a directory that are not there create nothing."""
+        home = self.agent.home
+        for place in self.sessions:
+            path = f"{root}/{place}"
+            directory, name = os.path.split(path)
+            assert home.keys(directory, name) == []
+            assert home.window(directory, name) is None
+            assert home.index_problems(directory) == []
+            assert not home.superseded(os.path.dirname(directory))
+            assert not home.started(path, None)(path)
+        assert files(own_home) == {}
+
+
+def is_side_file(home, path):
+    return bool(home.side_files) and re.search(home.side_files, os.path.basename(path)) is not None
+
+
+class PresenceContract:
+    """The promises of every presence that has signs of work."""
+
+    agent = None
+    session = ""  # a path below the root
+    variable = ""
+
+    def begin(self, path):
+        """Write what an agent writes when it begins to work on the session at a path."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def path(self, own_home, monkeypatch):
+        monkeypatch.setenv(self.variable, str(own_home / "moved"))
+        self.agent.home.note_roots([])
+        path = f"{self.agent.home.root()}/{self.session}"
+        os.makedirs(os.path.dirname(path))
+        open(path, "x").close()
+        yield path
+        monkeypatch.undo()
+        self.agent.home.note_roots([])
+
+    @pytest.fixture
+    def signs(self, path):
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        yield self.agent.presence.signs(directory, path, time.time, 0.0, HOUR)
+        os.close(directory)
+
+    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+        """There is a reason while it is at work, and none before. Reading writes nothing."""
+        before = files(own_home)
+        assert signs.read() is None
+        assert signs.changed() is None
+        assert files(own_home) == before
+
+        self.begin(path)
+
+        assert signs.changed()
+        assert signs.read()
+        assert signs.changed() is None
+
+    def test_idle_session_is_in_no_process(self, path, monkeypatch):
+        """Without a process of the agent, nothing is in memory, and nobody calls."""
+        assert not self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert self.agent.presence.calling_session() is None
+
+
+class InstallContract:
+    """The promises of every installation."""
+
+    agent = None
+    written = ""  # the configuration with the JSON of our server's table in place of `%s`
+    equals = ": "  # between a key and its value
+
+    @pytest.fixture
+    def install(self, own_home):
+        os.makedirs(os.path.dirname(self.agent.install.configuration()), exist_ok=True)
+        return self.agent.install
+
+    def write(self, text):
+        with open(self.agent.install.configuration(), "w") as file:
+            file.write(text)
+
+    def test_configuration_tells_our_command_line(self, install):
+        """It is None if there is none, [] if it cannot be read, else the command and its words."""
+        assert install.configured() is None
+        self.write("{")
+        assert install.configured() == []
+        self.write(self.written % "3")
+        assert install.configured() == []
+        server = {"command": SERVER[0], "args": SERVER[1:]}
+        self.write(self.written % json.dumps(server, separators=(", ", self.equals)))
+        assert install.configured() == SERVER
+
+    def test_commands_add_and_remove_our_server(self, install):
+        """Both are commands of the agent, name our server, and end with what they add."""
+        added, removed = install.add(*SERVER), install.remove()
+
+        assert {added[0], removed[0]} == {install.command}
+        assert NAME in added
+        assert NAME in removed
+        assert all(word in " ".join(added) for word in SERVER)
+        assert not install.is_removed(["another"])
+
+    def test_skill_is_in_the_clone(self, own_home, install):
+        """The skill to copy exists, and the agent reads skills below the user's home."""
+        assert (TOP / install.skill).read_text().startswith("---\nname: ")
+        assert install.directory().startswith(str(own_home))
+        assert install.title
+
+
+class TestOpenClawHome(HomeContract):
+    """Sessions in a directory of each agent, and databases."""
+
+    agent, variable = OPENCLAW, "OPENCLAW_STATE_DIR"
+    sessions = {  # noqa: RUF012
+        "main/sessions/s.jsonl": "main", "a b/session-sqlite-import-archive/s.jsonl": "a b",
+        f"main/agent/openclaw-agent.sqlite/{UUID}": "main", "main/s.jsonl": None,
+    }  # fmt: skip
+    others = (
+        "main/sessions/s.trajectory.jsonl", f"main/sessions/s.checkpoint.{UUID}.jsonl",
+        "main/sessions/s.jsonl.reset.2026-11-01",
+    )  # fmt: skip
+
+
+class TestClaudeCodeHome(HomeContract):
+    """Sessions in a directory of each project, and of sub-agents below them."""
+
+    agent, variable = CLAUDE_CODE, "CLAUDE_CONFIG_DIR"
+    sessions = {  # noqa: RUF012
+        f"-w/{UUID}.jsonl": "claude-code:-w",
+        f"-w/{UUID}/subagents/agent-a1.jsonl": "claude-code:-w",
+    }  # fmt: skip
+    others = (f"-w/{UUID}/subagents/workflows/w/journal.jsonl", f"-w/{UUID}/tool-results/x.jsonl")
+
+
+class TestPiHome(HomeContract):
+    """Sessions in a directory of each working directory, whose name says nothing."""
+
+    agent, variable = PI, "PI_CODING_AGENT_DIR"
+    sessions = {f"--w--/2026-11-01T10-00-00-000Z_{UUID}.jsonl": None}  # noqa: RUF012
+
+
+class TestCodexHome(HomeContract):
+    """Sessions in a directory of each day, which name their working directory."""
+
+    agent, variable = CODEX, "CODEX_HOME"
+    sessions = {f"2026/11/01/rollout-2026-11-01T10-00-00-{UUID}.jsonl": None}  # noqa: RUF012
+
+
+class TestQuillHome(HomeContract):
+    """Talks in a directory of each desk."""
+
+    agent, variable = QUILL, "QUILL_HOME"
+    sessions = {"oak/one.jsonl": "quill:oak"}  # noqa: RUF012
+    others = ("oak/one.draft.jsonl",)
+
+
+class TestOpenClawPresence(PresenceContract):
+    """A lock file beside the session."""
+
+    agent, variable, session = OPENCLAW, "OPENCLAW_STATE_DIR", "main/sessions/s.jsonl"
+
+    def begin(self, path):
+        with open(f"{path}.lock", "x") as file:
+            json.dump({"pid": os.getpid()}, file)
+
+
+class TestPiPresence(TestOpenClawPresence):
+    """As that of OpenClaw: another program may work with its sessions."""
+
+    agent, variable, session = PI, "PI_CODING_AGENT_DIR", "--w--/s.jsonl"
+
+
+class TestClaudeCodePresence(PresenceContract):
+    """A record of each process."""
+
+    agent, variable, session = CLAUDE_CODE, "CLAUDE_CONFIG_DIR", f"-w/{UUID}.jsonl"
+
+    def begin(self, path):
+        records = f"{os.path.dirname(self.agent.home.root())}/sessions"
+        os.mkdir(records)
+        with open(f"{records}/{os.getpid()}.json", "x") as file:
+            json.dump({"pid": os.getpid(), "sessionId": UUID, "cwd": "/w", "status": "busy"}, file)
+
+
+class TestQuillPresence(PresenceContract):
+    """Wet ink beside the talk."""
+
+    agent, variable, session = QUILL, "QUILL_HOME", "oak/one.jsonl"
+
+    def begin(self, path):
+        open(f"{path}.ink", "x").close()
+
+
+class TestOpenClawInstall(InstallContract):
+    """JSON5."""
+
+    agent, written = OPENCLAW, f"{{mcp: {{servers: {{{NAME}: %s}}}}}}"
+
+
+class TestClaudeCodeInstall(InstallContract):
+    """JSON."""
+
+    agent, written = CLAUDE_CODE, f'{{"mcpServers": {{"{NAME}": %s}}}}'
+
+
+class TestCodexInstall(InstallContract):
+    """TOML."""
+
+    agent, written, equals = CODEX, f"mcp_servers.{NAME} = %s", " = "
+
+
+class TestQuillInstall(InstallContract):
+    """JSON."""
+
+    agent, written = QUILL, f'{{"tools": {{"{NAME}": %s}}}}'
+
+
+def joined(contract):
+    found = {contract}
+    while more := {sub for one in found for sub in one.__subclasses__()} - found:
+        found |= more
+    return {one.agent.title for one in found if one.agent}
+
+
+def test_every_registered_agent_has_joined_the_contracts():
+    """A new agent fails until it has a subclass of each contract that concerns it."""
+    homes = {agent.title for agent in AGENTS if agent.home.root()}
+    presences = {
+        agent.title for agent in AGENTS
+        if type(agent.presence) is not Presence and agent is not DESCRIBED
+    }  # fmt: skip
+
+    assert joined(HomeContract) == homes | {QUILL.title}
+    assert joined(PresenceContract) == presences | {QUILL.title}
+    assert joined(InstallContract) == {a.title for a in AGENTS if a.install} | {QUILL.title}
