@@ -10,7 +10,9 @@ from building.turns import conversation_of_turns
 from building.world import TOP, append, sql
 
 # Objects whose keys are data: paths, reasons, roots, states.
-KEYED_BY_DATA = {"content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state"}
+KEYED_BY_DATA = {
+    "content", "same_as", "sizes_bytes", "reasons", "held_back", "sessions_by_state", "roles",
+}  # fmt: skip
 
 
 def collect_types(value, types):
@@ -57,7 +59,7 @@ def run_every_command(world, conversation):
                " WHERE entry_id = ?", (expired,))  # fmt: skip
     results += [
         call("sessions", "main/s", "--preview"), call("sessions", "main/s", "--values"),
-        call("sessions", "main/s"), call("status"),
+        call("sessions", "main/s"), call("status"), call("config", "--check", path),
         call("doctor"), call("scan", "--retention", "--dry-run"),
         call("show", "main/s"), call("show", pair), call("show", pair, "--why"),
         call("show", expired), call("show", "nothing"), call("sessions", "x"), call("restore"),

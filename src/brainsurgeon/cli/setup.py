@@ -15,7 +15,7 @@ from json import dumps, load
 from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from brainsurgeon import operations, render
 from brainsurgeon.agents import INSTALLS, PLUGINS
@@ -237,13 +237,15 @@ def _print_purge_command(directory: str) -> None:
 
 
 def config(
+    file: str | None = Argument(None, help="With --check: a log, to see what is found in it."),
     check: bool = Option(False, help="Only check whether the configuration is valid."),
     schema: bool = Option(False, help="Print a JSON schema of the configuration, for editors."),
 ) -> None:
     """Print each setting and its source.
 
     The output is a valid configuration. If your configuration has problems, the command lists all
-    of them and exits with 2.
+    of them and exits with 2. `--check FILE` prints how its format is described, and what of it
+    nothing reaches. It changes nothing and stores nothing.
 
     \b
     Example:
@@ -252,6 +254,8 @@ def config(
     from brainsurgeon.config import loading
     from brainsurgeon.store.database import refuse_other_directory
 
+    if file and not check:
+        raise UsageError("FILE needs --check")
     if schema:
         if check:
             raise UsageError("--check cannot be combined with --schema")
@@ -260,6 +264,12 @@ def config(
     settings = options.load_settings()
     refuse_other_directory(settings.state_dir)
     source = loading.config_path(given.config)
+    if file:
+        seen = operations.log_check.check_log(settings, file)
+        options.print_answer(seen, render.init.log, seen)
+        if seen.faults:
+            raise typer.Exit(1)
+        return
     if check and not given.json:
         print_text(f"{source}: no problems" if source else NO_FILE)
         return

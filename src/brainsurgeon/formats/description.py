@@ -1,7 +1,7 @@
 """What a log says, as data: where its ids, roles, values, calls and results are."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 from typing import Any
@@ -199,6 +199,10 @@ def _fits(value: Any, want: Any) -> bool:
     return value is not None if want in ("*", "-") else type(value) is type(want) and value == want
 
 
+_PATHS = ("session", "id", "time", "texts", "thinking", "unsent", "call_id", "tool", "arguments",
+          "model")  # fmt: skip
+
+
 class ContradictionError(ValueError):
     """A description that is not valid. `key` is the place in its table."""
 
@@ -251,3 +255,22 @@ def _paths(read: Description) -> Iterator[tuple[str, str]]:
             yield from ((name, path) for table in value for path in table["when"])
         elif name != "signatures":
             yield from ((name, text) for _, text in base.strings_in(value))
+
+
+def unused(read: Description, entries: Collection[JsonObject]) -> Iterator[str]:
+    """Yield the keys of a description that lead to nothing in a log."""
+    tables = [conditions(table.when) for table in read.entries]
+    fitting = {
+        next((at for at, wanted in enumerate(tables) if met(entry, wanted)), None)
+        for entry in entries
+    }
+    yield from (f"entries[{at}]" for at in range(len(tables)) if at not in fitting)
+    words = {key: getattr(read, key) for key in _PATHS}
+    words |= {f"calls[{at}].at": table.at for at, table in enumerate(read.calls)}
+    words |= {f"results[{at}].at": table.at for at, table in enumerate(read.results)}
+    for key, paths in words.items():
+        holders = compiled(read.within) if key in ("texts", "thinking", "arguments") else ((),)
+        for path in listed(paths):
+            ways = [(*holder, *steps_of(path)) for holder in holders]
+            if not any(any(found(entry, way)) for entry in entries for way in ways):
+                yield f"{key} {path}"

@@ -647,6 +647,32 @@ class Setting(Struct, frozen=True):
     source: str
 
 
+class FoundValues(Struct, frozen=True):
+    """Some values of a log."""
+
+    where: str  # their kind, or the path that leads to them
+    values: int
+    chars: int
+    reason: str = ""  # why no rule may extract them, or that no request contains them
+    first_line: int = 0  # the number of the first line with one
+
+
+class LogCheck(Struct, frozen=True):
+    """What a format sees in a log."""
+
+    path: str
+    format: str
+    session_id: str | None
+    roles: dict[str, int]  # numbers of entries
+    open_turn: str | None
+    tool_calls: int
+    answered: int  # number of these calls
+    found: tuple[FoundValues, ...]
+    unreached: tuple[FoundValues, ...]  # long texts to which nothing leads
+    unused_keys: tuple[str, ...]  # of the description: they lead to nothing
+    faults: tuple[str, ...]
+
+
 class Metric(Struct, frozen=True):
     name: str
     help_text: str

@@ -6,8 +6,8 @@ from brainsurgeon import import_at_first_use
 
 if TYPE_CHECKING:
     from brainsurgeon.operations import (  # noqa: F401, I001
-        archive, doctor, estimate, evidence, history, hook, init, relieve, report, restore,
-        retention, scan, sessions, set_extractable, show, signals, status, store,
+        archive, doctor, estimate, evidence, history, hook, init, log_check, relieve, report,
+        restore, retention, scan, sessions, set_extractable, show, signals, status, store,
     )  # fmt: skip
 else:
     __getattr__ = import_at_first_use(__name__)

@@ -31,6 +31,31 @@ def found(
     return "\n".join(lines + runs.homes(unused))
 
 
+def log(seen: reports.LogCheck) -> str:
+    count = sum(seen.roles.values())
+    turn = f"not idle: {seen.open_turn}" if seen.open_turn else "the last turn is finished"
+    rows = [(role, f"{number:,}", "") for role, number in seen.roles.items()]
+    lines = [
+        f"{safe(seen.path)}: {seen.format}, {counted(count, 'entry', 'entries')}; {turn}",
+        f"{counted(seen.tool_calls, 'tool call')}, {seen.answered:,} with a result", "",
+        table(("role", "entries"), [row[:2] for row in rows]), "",
+        table(("values", "reason to keep", "number", "characters"), [
+            (one.where, one.reason, f"{one.values:,}", f"{one.chars:,}") for one in seen.found
+        ], left=2),
+    ]  # fmt: skip
+    missed = [
+        (one.where, f"{one.first_line:,}", f"{one.values:,}", f"{one.chars:,}")
+        for one in seen.unreached[:_MOST]
+    ]
+    if missed:
+        head = ("texts that nothing reaches", "first line", "number", "characters")
+        lines += ["", table(head, missed)]
+    if more := len(seen.unreached) - len(missed):
+        lines.append(f"… and {more} more paths")
+    lines += [f"leads to nothing here: {safe(key)}" for key in seen.unused_keys]
+    return "\n".join([*lines, *(f"problem: {safe(problem)}" for problem in seen.faults)])
+
+
 def totals(report: reports.ScanReport, *, verbose: bool) -> str:
     if verbose:
         return "\n".join(runs.report(report, verbose=True))

@@ -117,7 +117,7 @@ class Described(base.Format):
     by_wish = True
 
     def __init__(self, name: str, given: Description) -> None:
-        self.name, self.version, self._given = name, given.version, given
+        self.name, self.version, self.given = name, given.version, given
         self._recognise, self._failed = (
             [*map(conditions, tables)] for tables in (given.recognise, given.failed)
         )
@@ -166,7 +166,7 @@ class Described(base.Format):
         return base.Content(step, calls, texts, values, _sent(values))
 
     def chain(self, entries: Sequence[Entry]) -> Chain:
-        return DescribedChain(entries, self._given.newest)
+        return DescribedChain(entries, self.given.newest)
 
     def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         for value in super().resolved(values, around):
@@ -256,7 +256,7 @@ class Described(base.Format):
     def _signature(self, entry: JsonObject, path: KeyPath) -> str | None:
         """Return the signature of what is at a path, which is a key of it or beside it."""
         holders = (value_at(entry, path), value_at(entry, path[:-1]))
-        signed = (_text_at(one, self._given.signatures) for one in holders)
+        signed = (_text_at(one, self.given.signatures) for one in holders)
         return next(filter(None, signed), None)
 
     def _thoughts(self, entry: JsonObject, values: Iterable[Value]) -> Thoughts | None:
@@ -312,7 +312,7 @@ class Described(base.Format):
     def _tool_calls(self, entry: JsonObject, table: EntryTable) -> Iterator[ToolCall]:
         if table.kind == "tool_call":
             given = self._found("arguments", entry)
-            path, arguments = next(given, ((self._given.first_arguments,), None))
+            path, arguments = next(given, ((self.given.first_arguments,), None))
             call, tool = first(entry, self._at["call_id"]), first(entry, self._at["tool"])
             yield _call(path, arguments, call, tool)
         for at, holder in self._holders(entry):
@@ -362,7 +362,7 @@ class Described(base.Format):
         if error := next(filter(None, map(_error, holders)), "") if replies else "":
             providers = (_text_at(holder, ("provider",)) for holder in holders)
             return weight.unanswered(time, error, model, next(filter(None, providers), ""))
-        usage = self._given.usage.read(entry)
+        usage = self.given.usage.read(entry)
         call = weight.recorded(time, usage, model) if usage is not None else None
         stops = (_text_at(holder, _STOPS) for holder in holders)
         cut = any(stop in ("length", "max_tokens") for stop in stops)

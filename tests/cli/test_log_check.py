@@ -1,0 +1,139 @@
+"""`config --check FILE`: what a description finds in a log, and what it misses."""
+
+import json
+import re
+
+import pytest
+
+from building.processes import error_line, json_output, run
+from building.world import SAMPLES, TOP
+
+KIMI = SAMPLES / "described" / "kimi-code.jsonl"
+LOG = """{"kind": "start", "run": "r1"}
+{"kind": "ask", "id": "1", "said": "go on"}
+{"kind": "act", "id": "2", "tool": "exec", "given": {"command": "ls"}, "call": "c1"}
+{"kind": "seen", "id": "3", "call": "c1", "said": "%s", "shown": "%s", "lost": "%s"}
+{"kind": "tell", "id": "4", "said": "done"}
+{"kind": "ask", "id": "5", "said": "thanks"}
+{"kind": "tell", "id": "6", "said": "bye"}
+""" % tuple(letter * 800 for letter in "abc")  # noqa: UP031
+DESCRIPTION = """
+[[roots]]
+path = "{root}"
+format = "mine"
+[formats.mine]
+recognise = [{{ kind = "start", run = "*" }}]
+entries = [
+  {{ role = "prompt", when = {{ kind = "ask" }} }},
+  {{ role = "reply", kind = "tool_call", when = {{ kind = "act" }} }},
+  {{ role = "result", when = {{ kind = "seen" }} }},
+  {{ role = "reply", when = {{ kind = "{reply}" }} }},
+]
+id = "id"
+session = "run"
+texts = ["said", "never"]
+unsent = "shown"
+call_id = "call"
+tool = "tool"
+arguments = "given"
+"""
+
+
+@pytest.fixture
+def described(tmp_path):
+    """Return a function that writes a log and a configuration that describes it."""
+
+    def write(log=LOG, reply="tell"):
+        root = tmp_path / "logs"
+        root.mkdir(exist_ok=True)
+        (root / "log.jsonl").write_text(log)
+        config = tmp_path / "config.toml"
+        head = f"state_dir = '{tmp_path}/state'\nquiet = 0\nmin_reclaim = 0\nkeep_recent = 0\n"
+        config.write_text(head + DESCRIPTION.format(root=root, reply=reply))
+        return root / "log.jsonl", config
+
+    return write
+
+
+def check(file, config, *words):
+    return run("config", "--check", file, "--config", config, *words)
+
+
+def test_check_prints_what_is_found_and_what_nothing_reaches(described):
+    """Entries by role, values by kind, and the texts and keys that were forgotten."""
+    log, config = described()
+    seen = json_output(check(log, config, "--json"))
+
+    assert (seen["format"], seen["session_id"], seen["open_turn"]) == ("mine", "r1", None)
+    assert seen["roles"] == {
+        "none of the conversation": 1, "prompt": 2, "reply": 3, "result": 1,
+    }  # fmt: skip
+    assert (seen["tool_calls"], seen["answered"]) == (1, 1)
+    assert {one["reason"]: one["chars"] for one in seen["found"]
+            if one["where"] == "tool_result"} == {"": 800, "never sent": 800}  # fmt: skip
+    assert [(one["where"], one["first_line"]) for one in seen["unreached"]] == [("lost", 4)]
+    assert seen["unused_keys"] == ["texts never"]
+    text = check(log, config).stdout.decode()
+    for expected in ("mine, 7 entries; the last turn is finished", "leads to nothing here: texts"):
+        assert expected in text
+
+
+def test_a_described_log_is_pruned_below_a_root_that_names_it(described):
+    """What the user described is extracted and restored to the byte."""
+    log, config = described()
+    before = log.read_bytes()
+
+    run("scan", "--once", "--config", config)
+    assert json.loads(log.read_text().splitlines()[3])["said"] == "[[extracted-3]]"
+    assert b"a" * 800 not in log.read_bytes()
+    assert b"b" * 800 not in log.read_bytes()
+    run("restore", "--all", "--pristine", "--config", config)
+    assert log.read_bytes() == before
+
+
+def test_check_refuses_a_description_without_a_prompt(described):
+    """The first lines show why; the command exits with 1."""
+    log, config = described(LOG.replace('"ask"', '"asks"'))
+    result = check(log, config)
+    assert result.returncode == 1
+    assert b"problem: no entry is a prompt; line 1 has kind, run; line 2 has" in result.stdout
+
+
+def test_check_refuses_a_log_that_no_format_recognises(described):
+    """The keys of its first lines are named, but no content."""
+    log, config = described(LOG.replace('"start"', '"begin"'))
+
+    line = error_line(check(log, config))
+    assert "configured as mine, but has another format; line 1 has kind, run; line 2" in line
+    assert "go on" not in line
+
+
+def test_check_tries_the_shipped_descriptions(world):
+    """A log anywhere can be tried; nothing is written."""
+    config = world.config_file()
+    seen = json_output(check(KIMI, config, "--json"))
+
+    assert (seen["format"], seen["answered"]) == ("kimi-code", 2)
+    assert not list(world.state.glob("*"))
+
+
+def test_example_of_the_manual_is_described_as_it_says(tmp_path):
+    """Its log and its description fit each other, and nothing is left."""
+    page = (TOP / "deploy" / "docs" / "describe.md").read_text()
+    log = tmp_path / "log.jsonl"
+    log.write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    table = next(text for text in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+                 if "[formats" in text)  # fmt: skip
+    config = tmp_path / "config.toml"
+    config.write_text(table)
+    seen = json_output(check(log, config, "--json"))
+
+    assert seen["format"] == "mine"
+    assert seen["roles"] == {"none of the conversation": 2, "prompt": 1, "reply": 2, "result": 1}
+    assert (seen["tool_calls"], seen["answered"]) == (1, 1)
+    assert (seen["unreached"], seen["unused_keys"], seen["faults"]) == ([], [], [])
+
+
+def test_a_file_needs_check(world):
+    """Without `--check`, a file would mean nothing."""
+    assert run("config", KIMI, "--config", world.config_file()).returncode == 2
