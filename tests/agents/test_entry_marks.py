@@ -13,7 +13,7 @@ from brainsurgeon.model.transcript import Marks
 from building.format_reading import open_lines
 from building.world import SAMPLES
 
-FORMS = [*(form for form in FORMATS.values() if not form.only_read), OpenClawRows()]
+FORMS = [*(form for form in FORMATS.values() if not form.repeats), OpenClawRows()]
 
 
 def marks(form, line):

@@ -95,13 +95,11 @@ def test_recognise_refuses_what_is_not_json_lines(head, reason):
     ],
 )
 def test_recognise_names_claude_code_and_codex(head, name):
-    """Files of Claude Code and Codex are never generic ones; Codex files are only read."""
+    """Files of Claude Code and Codex are never generic ones."""
     recognition = recognise([dump(entry) for entry in head], FORMATS)
 
-    form = FORMATS[name]
-    assert (recognition.form, recognition.name) == (None if form.only_read else form, name)
-    assert recognition.reason == (form.only_read or "")
-    assert bool(form.only_read) == (name == "codex")
+    assert (recognition.form, recognition.reason) == (FORMATS[name], "")
+    assert recognition.name == name
 
 
 # The first lines that other agents wrote, without texts: Gemini CLI 0.30, Qwen Code 0.24.4,
@@ -146,7 +144,7 @@ def test_sessions_of_other_agents_are_unknown(agent):
 
 
 def test_configured_format_does_not_make_a_codex_file_editable():
-    """A Codex file is only read, also below a root that is configured as generic."""
+    """A Codex file is left alone below a root that is configured as another format."""
     for hint in ("generic", "openclaw"):
         recognition = recognise([dump(META)], FORMATS, hint)
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import nullcontext
 
 import msgspec.structs
 import pytest
@@ -61,6 +62,8 @@ def discovered(path):
 
 class Signs:
     """Signs of an agent at rest; `changed` is called under the lease."""
+
+    hold = nullcontext
 
     def __init__(self, changed=lambda: None, read=lambda: None):
         self.changed, self.read = changed, read

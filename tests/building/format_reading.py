@@ -6,8 +6,8 @@ import tempfile
 from msgspec import Struct
 
 from brainsurgeon.files.reading import FileLines
-from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.formats.chain import Around
+from brainsurgeon.formats.splice import parsed_entry
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import OLD, Line, parse
 from brainsurgeon.model.records import Records
@@ -36,7 +36,7 @@ class Reading:
     def parsed(self, index):
         start, end = self.transcript.span(index)
         entry, raw = self.transcript.entries[index], self._data[start:end]
-        return ParsedLine(start, raw, parse(raw), entry.ident, entry.terminated, entry.rest)
+        return parsed_entry(entry, start, raw)
 
 
 def record(form, entry, number=1):

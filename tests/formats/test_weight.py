@@ -76,7 +76,7 @@ def codex(**payload):
 )  # fmt: skip
 def test_sent_counts_only_characters_and_images_of_requests(dialect, entry, sent):
     """Values shown only on the screen, failed replies and control entries count nothing."""
-    assert dialect.read(entry).sent == sent
+    assert record(dialect, entry).sent == sent
 
 
 SIGNED = {"type": "thinking", "thinking": "", "thinkingSignature": "s" * 4000}

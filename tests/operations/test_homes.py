@@ -109,7 +109,7 @@ def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, w
     for text in (runs.status(state, time.time()), "\n".join(runs.report(first))):
         assert f"Claude Code keeps sessions in {all_homes}/.claude/projects" in text
         assert f'  path = "{all_homes}/.claude/projects"' in text
-        assert "its sessions are shown, never changed" in text
+        assert "placeholders save tokens, but no bytes" in text
     document = json.loads(json.dumps(runs.report_json(first)))
     assert [home["agent"] for home in document["homes"]] == ["Claude Code", "pi", "Codex"]
     world.scan()
@@ -117,17 +117,15 @@ def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, w
     assert len(status(settings, world.store, time.time()).places.homes) == 3
 
 
-def test_codex_session_is_listed_by_its_working_directory_and_skipped(
-    all_homes, settings, tmp_path
-):
-    """Codex sessions are only read, so the report does not count this one as waiting."""
+def test_codex_session_is_listed_by_its_working_directory(all_homes, settings, tmp_path):
+    """Codex names no agents, so the title of a session begins with its working directory."""
     fresh = with_root(tmp_path, unused_homes(settings)[2])
     [session] = listed(fresh)
 
     assert session.session == "codex:-home-dev-demo/rollout-1"
-    assert (session.format, session.state, session.size) == ("codex", "skipped", len(dump(META)))
-    assert session.reason.startswith("Codex sessions are only read: a running Codex keeps its file")
-    assert report(fresh, open_to_read(fresh.state_dir), time.time()).waiting == ()
+    assert (session.format, session.state, session.size) == ("codex", "busy", len(dump(META)))
+    [waiting] = report(fresh, open_to_read(fresh.state_dir), time.time()).waiting
+    assert waiting.session == session.session
 
 
 def test_link_below_a_root_is_named_with_the_lines_that_add_it(own_home, tmp_path):

@@ -86,6 +86,7 @@ SESSION_WRITERS = {
     "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
     "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
     "files.transactions": {"agents.rows"},
+    "agents.codex.locks": {"agents.codex.presence"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
 # by `init`, or a backup, a page or figures.

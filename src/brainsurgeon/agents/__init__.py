@@ -16,7 +16,6 @@ from brainsurgeon.agents.pi import PI
 from brainsurgeon.agents.rows import Databases
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.description import ContradictionError
-from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import ANY, AUTO, SessionFile
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ _HOMES = tuple(agent.home for agent in AGENTS)
 _KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)
 _WITH_OTHERS = tuple(home for home in _HOMES if type(home).holds is not Home.holds)
 _BY_FORMAT = {agent.format: agent for agent in AGENTS}
-# The first that recognises a file is its format: one that is only read is never another's.
-_FORMS = [agent.form for agent in sorted(AGENTS, key=lambda agent: not agent.form.only_read)]
+# The first that recognises a file is its format. What repeats its entries is never another's.
+_FORMS = [agent.form for agent in sorted(AGENTS, key=lambda one: not one.form.repeats)]
 # Of all formats that recognise a file, the first is its own. Also those that are described.
 FORMATS: dict[str, Format] = {form.name: form for form in (*_FORMS, *DESCRIPTIONS)}
 _OWN_FORMATS = frozenset(FORMATS)
@@ -116,22 +115,19 @@ def agent_at(path: str) -> Agent:
 def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
     """Return whose session is at a path. `head` returns the first bytes of the file."""
     agent = _BY_FORMAT.get(form)
-    if agent and (owner := agent.home.owner(path)):
+    owner = agent.home.owner(path) if agent else None
+    if owner and owner.name:
         return owner
     directory = os.path.dirname(path)
     name = f"{(agent and agent.prefix) or form}:{os.path.basename(directory)}"
-    return Owner((agent and agent.home.named_in(head)) or name, directory)
+    name = (agent and agent.home.named_in(head)) or name
+    return Owner(name, owner.directory if owner else directory)
 
 
-def only_read(form: str | None) -> bool:
-    """Check whether the sessions of a format are never changed."""
-    return form in FORMATS and bool(FORMATS[form].only_read)
-
-
-def measure(form: str, lines: Iterable[Line]) -> "Measure | None":
-    """Measure the load of a session if it is only read."""
+def measure(form: str) -> "Measure | None":
+    """Begin to measure the load of a session whose agent records it."""
     agent = _BY_FORMAT.get(form)
-    return agent.measure(lines) if agent and agent.measure else None
+    return agent.measure() if agent and agent.measure else None
 
 
 def names_of(agent: str) -> tuple[str, ...]:

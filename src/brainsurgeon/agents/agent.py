@@ -15,7 +15,6 @@ from msgspec import Struct
 from brainsurgeon.agents.rows import Databases
 from brainsurgeon.files import configurations
 from brainsurgeon.formats.base import Format
-from brainsurgeon.model.entries import Line
 from brainsurgeon.model.reports import CommandStep
 from brainsurgeon.model.sessions import Signs
 
@@ -30,7 +29,7 @@ UNREADABLE_LOCK_FILE = "there is a lock file that cannot be read"
 class Owner(Struct, frozen=True):
     """The agent that keeps a session: its name in the session's title, and its directory."""
 
-    name: str
+    name: str  # "" if only the file tells it
     directory: str
     started_by: str | None = None  # the title of the session that started this one
 
@@ -195,8 +194,7 @@ class Agent(Struct, frozen=True):
     presence: Presence = Presence()
     install: Install | None = None
     databases: Databases | None = None
-    # Measures the load of a session that is only read.
-    measure: Callable[[Iterable[Line]], "Measure"] | None = None
+    measure: Callable[[], "Measure"] | None = None  # begins to measure the load of a session
 
     @property
     def format(self) -> str:

@@ -111,6 +111,11 @@ class Successor(Struct):
 
     def exchange(self) -> None:
         session = self.session
+        with self.signs.hold() as why:
+            _refuse_if(why)
+            self._exchange(session)
+
+    def _exchange(self, session: OpenSession) -> None:
         self.leased_at = time.monotonic()
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
@@ -130,8 +135,9 @@ class Successor(Struct):
         session = self.session
         try:
             _refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
-            _refuse_if(self.signs.read() or session.differs())
-            leases.exchange(session.directory, self.temporary, session.file.name)
+            with self.signs.hold() as held_by:
+                _refuse_if(held_by or self.signs.read() or session.differs())
+                leases.exchange(session.directory, self.temporary, session.file.name)
             os.fsync(session.directory)
         except leases.LeaseUnsupportedError as error:
             self.refused(RefusedError(str(error.strerror)))

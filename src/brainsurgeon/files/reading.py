@@ -19,8 +19,9 @@ from brainsurgeon import interruption
 from brainsurgeon.files import attributes, leases
 from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.recognition import HEAD_LINES, Beginning, recognise
+from brainsurgeon.formats.splice import parsed_entry
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import Line, parse
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
 
 CHUNK = 1 << 20
@@ -92,7 +93,7 @@ class Opened(ABC):
         raw = self.read(start, end) if end - start <= LONGEST_LINE else b""
         if crc32(raw) != self.transcript.sums[entry.line]:
             raise LineChangedError
-        return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated, entry.rest)
+        return parsed_entry(entry, start, raw)
 
     def check_lines(self) -> None:
         """Raise LineChangedError if the lines are not those that were read before."""

@@ -80,10 +80,12 @@ class Format(ABC):
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
-    only_read: str | None = None  # why its sessions are never changed
     by_wish = False  # recognised only below a root that the user wrote
     has_reasoning = False  # whether entries ever have `reasoning`
     appends_anew = False  # the agent may write an entry again under another id and keep both
+    repeats = False  # a line may repeat entries, with their ids
+    has_fields = True  # our fields may be added to an entry
+    block_type = "text"  # of a block with a placeholder
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
     copies: frozenset[str] = frozenset()  # keys of its own copies of results, that no model gets
@@ -109,7 +111,7 @@ class Format(ABC):
         entry, raw = parse(line.raw) if line.raw else None, line.raw or b""
         if entry is not None:
             try:
-                return (self.record(entry, line, index),)
+                return self._records(entry, line, index)
             except RecursionError:  # nested too deeply: as if it could not be parsed
                 pass
         if raw.startswith(BOM) and (entry := parse(raw.removeprefix(BOM))) is not None:
@@ -119,13 +121,17 @@ class Format(ABC):
         marks = marks_in(raw, None, (), has_emptied=False)
         return (Entry(index, line.terminated, marks=marks),)
 
+    def _records(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
+        """Return what a line with one or several entries says."""
+        return (self.record(entry, line, index),)
+
     @abstractmethod
     def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
-        """Return what a line with one entry says."""
+        """Return what the first entry in a line says."""
 
     @abstractmethod
     def read(self, entry: JsonObject) -> Content:
-        """Read an entry again, to draft or print it."""
+        """Read an entry (what is at its path in the line) again, to draft or print it."""
 
     @abstractmethod
     def chain(self, entries: Sequence[Entry]) -> Chain:

@@ -20,6 +20,7 @@ class Around(Struct, frozen=True):
     beside: str | None = None  # the id of the call whose pictures are in the entry
     replaced: Container[str] = ()  # ids of calls whose results the agent replaces
     thinks: bool = True  # the next request contains its thinking
+    is_dead: bool = False  # no request contains the entry; not told by every format
 
     def omits(self, kind: Kind, call: str | None) -> bool:
         """Check whether the next request contains the entry without a value of this kind."""
@@ -40,6 +41,7 @@ class Chain:
         self.off: set[int] = set()  # entries without a position
         self.dead: dict[int, str] = {}
         self.open_turn: str | None = None  # why the last turn is open
+        self.keeps_length = False  # offsets point into the session: edits keep the length of lines
         self.quiet = 0.0  # seconds without a change after which the last turn counts as finished
         self.last_user: int | None = None  # the prompt of the last turn
         self.tools: Mapping[str, str] = {}  # names of tools by ids of calls

@@ -88,5 +88,7 @@ def placeholder_at(entry: Entry, path: KeyPath) -> str | None:
 
 def token_digest(value: Any) -> bytes:
     """Return a digest of a JSON value; equal values have equal digests."""
+    if isinstance(value, dict) and value.get("type") == "input_text":
+        value = value | {"type": "text"}  # as records name blocks with a placeholder
     text = json.dumps(value, sort_keys=True).encode()
     return blake2b(text, digest_size=16).digest()

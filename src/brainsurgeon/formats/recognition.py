@@ -30,16 +30,16 @@ def recognise(head: Iterable[bytes], forms: Mapping[str, Format], hint: str = AU
         return Beginning(None, "no JSON objects in the first lines")
     wished = [form for form in forms.values()
               if not form.by_wish or hint in (ANY, _ELSE, form.name)]  # fmt: skip
-    # What the user wrote comes first, but no file that is only read is anything else.
-    wished.sort(key=lambda form: not (form.only_read or (form.by_wish and form.name == hint)))
+    # What the user wrote comes first, but no file that repeats its entries is anything else.
+    wished.sort(key=lambda form: not (form.repeats or (form.by_wish and form.name == hint)))
     form = next((form for form in wished if form.recognises(entries)), None)
     if hint not in (AUTO, ANY, form.name if form else UNKNOWN):
-        only_read = form.name if form and form.only_read else None
-        if hint != _ELSE or only_read:
-            return Beginning(None, f"configured as {hint}, but has another format", only_read)
+        repeats = form.name if form and form.repeats else None
+        if hint != _ELSE or repeats:
+            return Beginning(None, f"configured as {hint}, but has another format", repeats)
         form = form if form and form.by_wish else forms.get(hint)
     if form is None:
         return Beginning(None, "not a known session format")
-    if refusal := form.only_read or form.refuses(entries[0]):
+    if refusal := form.refuses(entries[0]):
         return Beginning(None, refusal, form.name)
     return Beginning(form, "", form.name, form.session(entries))

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import FIELDS, JsonObject, KeyPath, decode, parse, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
 from brainsurgeon.model.records import FieldRecord
+from brainsurgeon.model.transcript import Entry
 
 _decoder: Any = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _scan: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once
@@ -24,6 +26,33 @@ def offsets_of(line: ParsedLine, paths: Iterable[KeyPath]) -> dict[KeyPath, Span
         path: (start + line.offset, end + line.offset)
         for path, (start, end) in locate(line.raw, paths).items()
     }
+
+
+def parsed_entry(entry: Entry, start: int, raw: bytes) -> ParsedLine:
+    """Return an entry of the line `raw`, which begins at `start`, with its own bytes.
+
+    If it cannot be found safely, an object without keys is returned.
+    """
+    if entry.at:
+        try:
+            begin, end = _span_of(raw, entry.at)
+        except (UntouchableError, KeyError):
+            begin = end = 0
+        start, raw = start + begin, raw[begin:end]
+    return ParsedLine(start, raw, parse(raw) or {}, entry.ident, entry.terminated, entry.rest)
+
+
+def _span_of(raw: bytes, at: KeyPath) -> Span:
+    if isinstance(at[-1], int):
+        return _spans_in(raw, at[:-1])[at]
+    return locate(raw, [at])[at]
+
+
+@lru_cache(1)  # the items of a line are read one after the other
+def _spans_in(raw: bytes, path: KeyPath) -> dict[KeyPath, Span]:
+    """Find the spans of all items of a list."""
+    listed = value_at(parse(raw) or {}, path)
+    return locate(raw, [(*path, at) for at in range(len(listed))])
 
 
 class UntouchableError(Exception):

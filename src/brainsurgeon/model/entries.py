@@ -138,9 +138,9 @@ def placeholder_id(entry_id: str) -> str:
     return "~" + hashlib.blake2b(entry_id.encode(), digest_size=12).hexdigest()
 
 
-def placeholder_token(placeholder: str, *, block: bool) -> bytes:
+def placeholder_token(placeholder: str, *, block: bool, block_type: str = "text") -> bytes:
     token = json.dumps(placeholder)
-    return (f'{{"type":"text","text":{token}}}' if block else token).encode()
+    return (f'{{"type":"{block_type}","text":{token}}}' if block else token).encode()
 
 
 def placeholder_in(value: object) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.model.entries import KeyPath, RemovedValue, placeholder_named, placeholder_token
+from brainsurgeon.model.entries import KeyPath, RemovedValue, placeholder_named
 from brainsurgeon.model.turns import LINK, Fullness, PlannedArchive, Savings, Verdict, archived_text
 
 How = Literal["extract", "redact", "empty", "archive"]
@@ -41,8 +41,14 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
         if self.how == "archive":
             old, new = (json.dumps(f"archive: {each}\n")[1:-1] for each in (self.name, name))
             return replace(self, name=name, new=self.new.replace(old.encode(), new.encode(), 1))
-        token = placeholder_token(placeholder_named(name), block=self.block)
-        return replace(self, name=name, new=token)
+        before, after = (placeholder_named(each).encode() for each in (self.name, name))
+        token = self.new.replace(before, after, 1).rstrip(b" ")
+        return replace(self, name=name, new=token.ljust(len(self.new)))
+
+    @property
+    def shorter(self) -> int:
+        """The bytes by which the value becomes shorter, although spaces may keep their place."""
+        return self.end - self.start - len(self.new.rstrip(b" "))
 
     @property
     def replacement(self) -> bytes | None:
@@ -82,6 +88,11 @@ def gain(edits: Iterable[Edit]) -> int:
         edit.end - edit.start - (edit.size if isinstance(edit, Restoration) else len(edit.new))
         for edit in edits
     )
+
+
+def freed(edits: Iterable[Edit]) -> int:
+    """Return by how many bytes values become shorter. A file may keep its size all the same."""
+    return sum(edit.shorter if isinstance(edit, Removal) else gain((edit,)) for edit in edits)
 
 
 def bytes_after(edit: Edit, value_of: Callable[[int], bytes]) -> bytes:
@@ -174,6 +185,10 @@ class Plan(Struct, frozen=True):
         return gain(self.edits)
 
     @property
+    def freed(self) -> int:
+        return freed(self.edits)
+
+    @property
     def is_below_line(self) -> bool:
         """Check whether the plan brings a prompt below the line above which prompts are dearer."""
         return self.load - self.tokens <= self.line < self.load and self.line > 0
@@ -212,8 +227,8 @@ class Plan(Struct, frozen=True):
         """Return at least how many bytes the next request will be shorter."""
         return sum(
             # The `chars` of a turn's first archive include the entries that leave with it.
-            (one.chars if one.how == "archive" and one.takes_over is None else one.end - one.start)
-            - len(one.new)
+            one.chars - len(one.new) if one.how == "archive" and one.takes_over is None
+            else one.shorter
             for one in self.removals if one.tokens > 0
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from brainsurgeon.model.catalog import REQUEST_BYTES, known
 from brainsurgeon.model.entries import KeyPath, Value
-from brainsurgeon.model.plans import Plan, gain
+from brainsurgeon.model.plans import Plan, freed
 from brainsurgeon.model.turns import Tier
 
 ValueIds = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path
@@ -85,13 +85,13 @@ class Rules(ValueRules, frozen=True):
         a line of prices. If these tokens are known, only values that save no tokens count as bytes.
         """
         if isinstance(self.min_reclaim, int):
-            return plan.gain > 0 and plan.gain >= self.min_reclaim
-        freed = plan.gain
+            return plan.freed > 0 and plan.freed >= self.min_reclaim
+        less = plan.freed
         if plan.load and plan.tokens > 0:
             if plan.tokens / plan.load >= self.min_reclaim or plan.is_below_line:
-                return freed > 0
-            freed = gain(removal for removal in plan.removals if not removal.tokens)
-        return freed > 0 and freed / size >= self.min_reclaim
+                return less > 0
+            less = freed(removal for removal in plan.removals if not removal.tokens)
+        return less > 0 and less / size >= self.min_reclaim
 
 
 class ArchiveRules(Struct, frozen=True):

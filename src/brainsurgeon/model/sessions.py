@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -132,6 +133,8 @@ class Signs:
     ) -> None:  # fmt: skip
         self._name, self._busy, self._stat = name, busy, stat
         self.alone = alone  # the exchange of another session in the directory changes them
+        # What is held during the exchange; yields why it cannot be held, or None.
+        self.hold: Callable[[], AbstractContextManager[str | None]] = nullcontext
         self._seen: object = None
 
     def read(self) -> str | None:

@@ -94,3 +94,4 @@ class Entry(Struct, frozen=True, gc=False):
     cost_so_far: float | None = None  # dollars, of the whole session
     marks: Marks | None = None
     own: Any = None
+    at: KeyPath = ()  # its path in the line; the paths in it begin there

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from brainsurgeon.agents import COPIES, only_read
+from brainsurgeon.agents import COPIES
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.files.reading import RefusedError
@@ -76,7 +76,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
 
 
 def _waits(summary: SessionSummary, session: Session, settings: Settings) -> bool:
-    never = only_read(summary.format) or (session.file and excluded(session.file, settings))
+    never = session.file and excluded(session.file, settings)
     return summary.state not in ("idle", "gone") and not never
 
 

@@ -31,11 +31,10 @@ from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.retention import moment
 from brainsurgeon.planning import cache
-from brainsurgeon.planning.budget import calibrate
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
-from brainsurgeon.rewrite.relief import fit_in, fullness, weigh
+from brainsurgeon.rewrite.relief import fit_in, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.store import Store
 from brainsurgeon.store.sessions import CERTAIN, FAILED
@@ -154,8 +153,6 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             chosen.unseen or "its file is gone", extracted=tuple(values),
             missed_at=None if missed is None else moment(store, missed, now),
         )  # fmt: skip
-    if shown := _only_read(settings, chosen, chosen.file):
-        return shown
     with inspect.examine_to_show(settings, store, chosen.file, record, now) as examined:
         records = examined.records
         planner = inspect.Planner(examined, records, explain=True)
@@ -207,24 +204,6 @@ def _unreached(examined: inspect.Examination) -> tuple[Filling, ...]:
     return tuple(
         Filling(OTHER, key, values, chars, live[key]) for (key,), (values, chars) in sums.ranked()
     )
-
-
-def _only_read(settings: Settings, chosen: Session, file: SessionFile) -> Context | None:
-    with open_to_show(file) as session:
-        try:
-            form = session.format.name
-        except RefusedError as why:
-            form = why.format or ""
-        if (measured := agents.measure(form, session.lines)) is None:
-            return None
-        calibration = calibrate(measured.calls, ())
-        fingerprint = session.fingerprint
-        limits, load = settings.budget_rules(), measured.load(calibration)
-        return Context(
-            chosen.title, chosen.path, form, fingerprint.size, agents.FORMATS[form].only_read or "",
-            changed_at=fingerprint.mtime_ns / 1e9,
-            full=fullness(limits, measured, calibration, measured.window, load),
-        )  # fmt: skip
 
 
 def _why_not_extracted(examined: inspect.Examination) -> str | None:

@@ -149,12 +149,13 @@ def _in_file(
         except RefusedError:
             if named or session.file.in_database:
                 raise
-            return  # files of other formats and of Codex are not searched
+            return  # files of other formats are not searched
         for line in opened.lines:
-            entry = parse(line.raw or b"") or {}
-            for part in form.resolved(form.read(entry).values, Around()):
-                text = value_at(entry, part.path)
-                if isinstance(text, str) and not part.dead and wanted.search(text):
-                    ident = form.entries(line, 0)[0].ident
-                    if ident is not None:
-                        yield ident, part.path, text, False
+            whole = parse(line.raw or b"") or {}
+            for entry in form.entries(line, 0) if whole else ():
+                for part in form.resolved(entry.values, Around()):
+                    text = value_at(whole, (*entry.at, *part.path))
+                    if entry.ident is None or part.dead or not isinstance(text, str):
+                        continue
+                    if wanted.search(text):
+                        yield entry.ident, part.path, text, False

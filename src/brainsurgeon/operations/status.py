@@ -12,7 +12,6 @@ from brainsurgeon.agents import (
     agent_at,
     databases_of,
     is_database,
-    only_read,
     owner_of,
 )
 from brainsurgeon.agents.rows import Database
@@ -83,9 +82,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     """Return the status. Writes nothing."""
     seen = walk(settings, store)
     listed = summaries(settings, store, seen.sessions, now)
-    waiting = [
-        item.reason for item in listed if item.state != "idle" and not only_read(item.format)
-    ]
+    waiting = [item.reason for item in listed if item.state != "idle"]
     last = store.facts.last_run_at()
     pid = daemon_holder(settings.state_dir)
     rewrites, runs = store.interrupted_rewrites(), store.runs.newest(_NEWEST)

@@ -94,6 +94,11 @@ class Measure:
         for taken_at, size in removed:
             self._removed[min(taken_at, left)] += size
 
+    def removed_since(self, call: ModelCall | None) -> Sent:
+        """Return the size of what was removed after a call."""
+        at = call.at if call and call.at is not None else math.inf
+        return sum((size for when, size in self._removed.items() if when > at), Sent())
+
     def _call(self, call: ModelCall) -> None:
         self.model = self.model if call.aside else call.model or self.model
         if call.aside or call.end == "failed":  # the last answer or refusal still holds
@@ -110,14 +115,14 @@ class Measure:
 
 def measure(
     transcript: Transcript, records: Records, parsed: Callable[[int], ParsedLine],
-    original: Callable[[Extraction], Any] | None = None,
+    original: Callable[[Extraction], Any] | None = None, measured: Measure | None = None,
 ) -> Measure:  # fmt: skip
     """Measure a session. Without `original`, sizes of extracted values are those recorded.
 
-    `parsed` reads the line of an entry again.
+    Entries are added to `measured`, if given. `parsed` reads the line of an entry again.
     """
     form, dead = transcript.form, transcript.chain.dead
-    measured, left = Measure(), _archived(transcript, records)
+    measured, left = measured or Measure(), _archived(transcript, records)
     standing = find(transcript, records, parsed).standing
     for index, entry in enumerate(transcript.entries):
         if index in dead and index not in left:
@@ -146,7 +151,7 @@ def _recorded(value: Extraction) -> Sent:
 
 def _is_sent(form: Format, entry: dict[str, Any], value: Extraction) -> bool:
     # The `tokens` of a value are also 0 if it was extracted after its entry left the branch.
-    new = placeholder_token("x", block=value.block)
+    new = placeholder_token("x", block=value.block, block_type=form.block_type)
     return tokens_off(form, entry, value.path, new, 1.0) != 0
 
 

@@ -35,6 +35,7 @@ from brainsurgeon.planning.snapshot import TWICE, Locks, Place, Snapshot
 from brainsurgeon.planning.superseded import CallValues, superseded
 
 _MOST_WARNINGS = 100
+NOT_SENT = "no request contains it, and the file would not become smaller"
 Going = tuple[tuple[Value, Extract], ...]  # the values of an entry that are to be extracted
 
 
@@ -127,6 +128,7 @@ class Decider(Struct, frozen=True):
         gatherer = Gatherer(session, self.rules, archivals.leaving, locks)
         restores = Restores(session)
         decider = _EntryDecider(self, decisions, archivals, locks)
+        lost = list[tuple[Extraction, str]]()
         for verdict in archivals.verdicts:
             decisions.protect(verdict.closing_id, verdict.until)
         for index, entry in enumerate(session.transcript.entries):
@@ -141,8 +143,12 @@ class Decider(Struct, frozen=True):
             unfit = gatherer.note_unfit(index, wanted, standing)
             back = tuple(
                 value for value in restores.without_unfit(wanted, unfit)
-                if (index, value.id) not in found.copies
+                if (index, value.id) not in found.copies and (index, value.path) not in locks
             )  # fmt: skip
+            lost += [
+                (value, locks[index, value.path])
+                for value in wanted if (index, value.path) in locks
+            ]  # fmt: skip
             changes = decider.decide(index, standing, back, bound=bound)
             if changes.needs_draft:
                 changes = self._possible(changes, decisions, locks)
@@ -153,6 +159,11 @@ class Decider(Struct, frozen=True):
                     index, self._removed(changes), [one.path for one in changes.back], changes.left
                 )
             gatherer.note_extracted(index)
+        # Of copies that an agent made of a placeholder, it is enough that one comes back.
+        restored = {value.id for changes in decisions.entries for value in changes.back}
+        decisions.missed += [
+            (value.entry_id, why) for value, why in lost if value.id not in restored
+        ]
         decisions.missed += restores.missed
         self._judge(decisions, gatherer.signatures, pristine=restores.pristine)
         return decisions
@@ -336,6 +347,10 @@ class _EntryDecider:
         if isinstance(decision, Keep):
             self._decisions.protect(here.entry_id, decision.until)
             return decision
+        if self._transcript.chain.keeps_length and not decision.forced and (
+            value.dead or here.dead or value.sent == 0
+        ):  # fmt: skip
+            return Keep(NOT_SENT)
         if (here.entry_id, value.path) in self._rules.spared and not here.emptied:
             return Keep(FITS)
         if self._rules.waits and not (decision.forced or value.dead or here.dead or here.emptied):

@@ -28,6 +28,9 @@ from brainsurgeon.planning.requests import FieldChanges, FieldRequests
 from brainsurgeon.planning.signatures import Leaving
 from brainsurgeon.planning.snapshot import Locks, Snapshot
 
+NO_ROOM = "the agent stores offsets into the file, and the length of the line would change"
+_LONGEST_NUMBER = len("~999999999")  # that the store may add to a placeholder
+
 
 class Draft(Struct, frozen=True):
     """The edits of one line. What is among the `locks` has none."""
@@ -78,20 +81,16 @@ class Drafts:
             return known[1]
         draft = self._drafted(changes)
         going = tuple(one for one in changes.going if (index, one[0].path) not in draft.locks)
-        self._lines[index] = replace(changes, going=going), replace(draft, locks={})
+        back = tuple(one for one in changes.back if (index, one.path) not in draft.locks)
+        possible = replace(changes, going=going, back=back)
+        self._lines[index] = possible, replace(draft, locks={})
         return draft
 
     def _drafted(self, changes: EntryChanges) -> Draft:
         index, session = changes.index, self._session
         parsed, ident = session.parsed(index), self._transcript.entries[index].ident
         left, back, locks = changes.left, changes.back, Locks()
-        places = splice.offsets_of(parsed, [value.path for value in back]) if back else {}
-        edits: list[Edit] = [
-            Restoration(
-                *places[value.path], value.id, value.entry_id, value.path, value.size, value.tokens
-            )
-            for value in back
-        ]
+        edits: list[Edit] = [*self._restorations(parsed, changes, locks)]
         edits += self._extractions(parsed, changes, locks)
         others = list[Removal]()
         if changes.archival:
@@ -109,6 +108,23 @@ class Drafts:
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
         return Draft(tuple(edits), fields, locks)
 
+    def _restorations(
+        self, parsed: ParsedLine, changes: EntryChanges, locks: Locks
+    ) -> Iterator[Restoration]:
+        back, raw = changes.back, parsed.raw
+        places = splice.locate(raw, [value.path for value in back]) if back else {}
+        for value in back:
+            start, end = places[value.path]
+            if self._transcript.chain.keeps_length:
+                if raw[end : start + value.size].strip(b" ") or value.size < end - start:
+                    locks[changes.index, value.path] = NO_ROOM
+                    continue
+                end = start + value.size
+            yield Restoration(
+                start + parsed.offset, end + parsed.offset, value.id, value.entry_id, value.path,
+                value.size, value.tokens,
+            )  # fmt: skip
+
     def _extractions(
         self, parsed: ParsedLine, changes: EntryChanges, locks: Locks
     ) -> Iterator[Removal]:
@@ -118,11 +134,18 @@ class Drafts:
         name = placeholder_id(ident)
         places = splice.locate(parsed.raw, [value.path for value, _ in changes.going])
         around = self._transcript.around(changes.index)
-        once = self._once.setdefault
+        once, block_type = self._once.setdefault, self._session.form.block_type
         for value, why in changes.going:
             start, end = places[value.path]
-            token = value.instead or placeholder_token(placeholder_named(name), block=value.block)
-            if not why.forced and len(token) >= end - start:
+            token = value.instead or placeholder_token(
+                placeholder_named(name), block=value.block, block_type=block_type
+            )
+            if self._transcript.chain.keeps_length:
+                if len(token) + _LONGEST_NUMBER > end - start:
+                    locks[changes.index, value.path] = NO_ROOM
+                    continue
+                token = token.ljust(end - start)
+            elif not why.forced and len(token) >= end - start:
                 locks[changes.index, value.path] = "no gain"
                 continue
             path, tool = once(value.path, value.path), once(value.tool, value.tool)

@@ -32,7 +32,8 @@ class OwnCalls:
         asked = {request.answer: request for request in redactions if request.answer}
         self._parsed, self._drafted = session.parsed, dict[int, list[Edit]]()
         last_call = None
-        for index, entry in enumerate(session.transcript.entries if asked else ()):
+        shortens = bool(asked) and form.has_fields
+        for index, entry in enumerate(session.transcript.entries if shortens else ()):
             for made in entry.calls:
                 last_call = made.call_id or entry.ident
             if entry.ident is None or not entry.results:

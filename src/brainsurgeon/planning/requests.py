@@ -86,6 +86,7 @@ class FieldChanges(Struct, frozen=True):
 class FieldRequests:
     def __init__(self, session: Snapshot) -> None:
         records, self.sets = session.records, session.sets
+        self._possible = session.form.has_fields
         self._own, self._restores = records.own, records.requested("restore")
         self._records: dict[str, list[FieldRecord]] = defaultdict(list)
         for record in records.fields:
@@ -97,8 +98,10 @@ class FieldRequests:
     ) -> FieldChanges:
         """Draft the edits of an entry, into which values go `back`; `left` are its others."""
         ident = parsed.ident or ""
-        pristine = self._newest_undo(ident, None)
         chosen = self.sets.get(ident)
+        if not self._possible:
+            return FieldChanges()
+        pristine = self._newest_undo(ident, None)
         if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None
         marked = pristine is None and any(

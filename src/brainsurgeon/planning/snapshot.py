@@ -83,7 +83,7 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def repeated(self) -> frozenset[str]:
-        return repeated(self.transcript.entries)
+        return frozenset() if self.form.repeats else repeated(self.transcript.entries)
 
 
 def is_override(value: object) -> TypeGuard[int]:

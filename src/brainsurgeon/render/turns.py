@@ -426,7 +426,7 @@ def context(
     taken = context.plan.extracted
     pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
     values = counted(len(taken), "value")
-    lines.append(f"the next scan would extract {values}, {bytes_(context.plan.gain)}{pays}")
+    lines.append(f"the next scan would extract {values}, {bytes_(context.plan.freed)}{pays}")
     lines += first(removals(taken), MOST_ROWS, "  - … and {} more")
     lines += turns(context.plan.turns)
     lines.append("and would keep")

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
+from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
 from brainsurgeon.model.catalog import LONG_LIFE, price_of
@@ -61,7 +62,7 @@ def outcome_of(examined: Examination, rules: Rules, plan: Plan) -> Outcome:
     elif not plan.edits:
         result, reason = "unchanged", "nothing to extract"
     elif not plan.forced and not rules.pays(plan, size):
-        reason = f"too little to gain ({counted(plan.gain, 'byte')})"
+        reason = f"too little to gain ({counted(plan.freed, 'byte')})"
     else:
         result, reason, after = "changed", plan.summary, size - plan.gain
     return Outcome(file.title, file.path, form, result, reason, size, after, plan=plan)
@@ -78,12 +79,17 @@ def weigh(
 ) -> tuple[Measure, Fullness]:
     """Measure a session. With `original`, the result does not depend on what scans recorded."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
-    measured = budget.measure(examined.transcript, records, examined.session.parsed, original)
+    recording = agents.measure(examined.format.name)
+    measured = budget.measure(
+        examined.transcript, records, examined.session.parsed, original, recording
+    )
     directory = os.fsencode(examined.session.file.agent_directory)
     others = [] if original else store.calibrations.of_agent(directory, records.own)
     calibration = budget.calibrate(measured.calls, others)
-    limits, recorded = examined.settings.budget_rules(), stated_window(examined.session)
-    full = fullness(limits, measured, calibration, recorded)
+    limits = examined.settings.budget_rules()
+    recorded = measured.window or stated_window(examined.session)
+    load = measured.load(calibration) if recording else None
+    full = fullness(limits, measured, calibration, recorded, load)
     if refused_for_blocks(full.refusal) and measured.last and measured.last.refusal:
         blocks = budget.blocks_sent(examined.transcript)
         measured.unfit = budget.unfit_blocks(

@@ -1,10 +1,17 @@
 """The load of a Codex session, as the session records it."""
 
-from brainsurgeon.agents.codex.measure import measure_codex
+from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents.codex.measure import CodexMeasure
+from brainsurgeon.model.records import Records
 from brainsurgeon.model.turns import Sent
-from brainsurgeon.planning.budget import Sample, calibrate
-from building.format_reading import open_lines
+from brainsurgeon.planning.budget import Sample, calibrate, measure
+from building.format_reading import Reading
 from building.world import dump
+
+
+def measure_codex(lines):
+    read = Reading(FORMATS["codex"], b"".join(map(dump, lines)))
+    return measure(read.transcript, Records(), read.parsed, measured=CodexMeasure())
 
 
 def test_codex_load_is_what_the_file_records():
@@ -35,9 +42,7 @@ def test_codex_load_is_what_the_file_records():
     }
     loads = {}
     for name, (lines, _) in cases.items():
-        with open_lines(b"".join(map(dump, lines))) as file_lines:
-            measured = measure_codex(file_lines)
-        loads[name] = measured.load(calibrate((), ()))
+        loads[name] = measure_codex(lines).load(calibrate((), ()))
 
     assert loads == {name: load for name, (_, load) in cases.items()}
 
@@ -59,8 +64,7 @@ def test_measure_codex_uses_its_token_counts():
         text("user", 50), text("assistant", 7), count(60, 55), count(60, 55),
         item(type="function_call_output", output="o" * 30), text("assistant", 1), count(150, 90),
     ]  # fmt: skip
-    with open_lines(b"".join(map(dump, lines))) as file_lines:
-        load = measure_codex(file_lines)
+    load = measure_codex(lines)
 
     assert load.calls == [Sample(Sent(57), 55), Sample(Sent(88), 90)]
     assert (load.sent.chars, load.model, load.window) == (88, "gpt-5.3-codex", 258_400)

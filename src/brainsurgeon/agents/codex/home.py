@@ -5,7 +5,8 @@ import os
 import re
 from collections.abc import Callable
 
-from brainsurgeon.agents.agent import Home, directory_named
+from brainsurgeon.agents.agent import Home, Owner, directory_named
+from brainsurgeon.formats.base import UUID
 
 _WORKING_DIRECTORY = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 
@@ -14,9 +15,23 @@ def home_directory() -> str:
     return directory_named("CODEX_HOME", "~/.codex")
 
 
+_FILE = re.compile(r"(.*)/(?:sessions|archived_sessions)/(?:.*/)?rollout-[^/]*\.jsonl")
+_THREAD = re.compile(rf"({UUID})(?:_{UUID})?\.jsonl")  # at the end of a name; a page's id follows
+
+
+def thread_of(path: str) -> tuple[str, str] | None:
+    """Return the home and the thread's id of a file that Codex would take for a session."""
+    at, thread = _FILE.fullmatch(path), _THREAD.search(path)
+    return (at[1], thread[1]) if at and thread else None
+
+
 class CodexHome(Home):
     name_pattern = "rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
-    note = "its sessions are shown, never changed"
+    note = "where Codex stores offsets into a file, placeholders save tokens, but no bytes"
+
+    def owner(self, path: str) -> Owner | None:
+        at = _FILE.fullmatch(path)
+        return Owner("", at[1]) if at else None
 
     def root(self) -> str:
         return os.path.join(home_directory(), "sessions")

@@ -1,39 +1,39 @@
 """Measure the load of a Codex session, which records it after each call."""
 
+import math
 from collections.abc import Iterable
 
-from brainsurgeon.agents.codex.format import Codex, Stated
-from brainsurgeon.formats.transcript import entries_of
-from brainsurgeon.model.entries import Line
+from brainsurgeon.agents.codex.format import Stated
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Calibration, Sent
 from brainsurgeon.planning.budget import Measure
 
 
 class CodexMeasure(Measure):
-    recorded: int | None = None  # the tokens of the context, as the session records them
-    added = Sent()  # what the next request also contains
+    def __init__(self) -> None:
+        super().__init__()
+        self._recorded: int | None = None  # the tokens of the context, as the session records them
+        self._added = Sent()  # what the next request also contains
 
     def load(self, calibration: Calibration) -> int:
-        if self.recorded is None:
+        if self._recorded is None:
             return super().load(calibration)
-        return self.recorded + self.added.tokens(calibration.rate)
+        removed = self.removed_since(self.last)
+        return max(0, self._recorded + (self._added - removed).tokens(calibration.rate))
 
-
-def measure_codex(lines: Iterable[Line]) -> CodexMeasure:
-    """Measure a Codex session. Entries before the last `compacted` entry are not sent any more."""
-    measured = CodexMeasure()
-    for _, entry in entries_of(Codex(), lines):
+    def look(
+        self, entry: Entry, sent: Sent, removed: Iterable[tuple[float, Sent]] = (),
+        left: float = math.inf,
+    ) -> None:  # fmt: skip
+        super().look(entry, sent, removed, left)
         if entry.compacts:
-            measured.begin_anew()
-            measured.recorded = None
-            measured.added = Sent()
+            self._recorded, self._added = None, Sent()
         elif entry.role == "reply":
-            measured.added = Sent()
-        else:
-            measured.added += entry.sent
-        measured.look(entry, entry.sent)
-        if isinstance(entry.own, Stated):  # else the line is unreadable
-            measured.model = entry.own.model or measured.model
-            measured.window = entry.own.window or measured.window
-            measured.recorded = entry.own.load or measured.recorded
-    return measured
+            self._added = Sent()
+        elif entry.role != "aside" or entry.is_message:
+            self._added += sent
+        stated = entry.own
+        if isinstance(stated, Stated):  # else it is an item, or unreadable
+            self.model = stated.model or self.model
+            self.window = stated.window or self.window
+            self._recorded = stated.load or self._recorded

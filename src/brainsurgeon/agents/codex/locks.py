@@ -1,0 +1,62 @@
+"""The lock that Codex holds while a thread is loaded, even if it is idle (since 0.148).
+
+It is an flock on `thread-writer-locks/<thread>.lock`, which Codex takes while it holds another on
+`.coordination.lock`. For that one it waits, but it refuses a thread whose own lock is held. So we
+hold both during an exchange: a Codex that starts meanwhile waits for milliseconds.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+LOCKS = "thread-writer-locks"
+COORDINATION = ".coordination.lock"
+BUSY = "Codex has the thread open"
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_PATIENCE = 1.0  # seconds
+
+
+@contextmanager
+def writer_lock(directory: str, name: str) -> Iterator[str | None]:
+    """Hold the writer lock of a thread. Yield why it cannot be held, or None."""
+    with ExitStack() as held:
+        try:
+            above = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # before 0.148
+            yield None
+            return
+        held.callback(os.close, above)
+        coordination = _lock_file(held, COORDINATION, above)
+        deadline = time.monotonic() + _PATIENCE
+        while not _locked(coordination):
+            if time.monotonic() > deadline:
+                yield BUSY
+                return
+            time.sleep(0.001)
+        lock = _lock_file(held, name, above)
+        if not _locked(lock):
+            yield BUSY
+            return
+        held.callback(_remove, name, above)  # as Codex does
+        yield None
+
+
+def _lock_file(held: ExitStack, name: str, above: int) -> int:
+    descriptor = os.open(name, _OPEN, 0o600, dir_fd=above)
+    held.callback(os.close, descriptor)
+    return descriptor
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(name: str, above: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=above)
