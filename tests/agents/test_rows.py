@@ -19,7 +19,6 @@ from brainsurgeon.agents.rows import (
     OpenRows,
     Recorded,
     Row,
-    RowIndex,
     digest,
 )  # fmt: skip
 from brainsurgeon.files import sqlite
@@ -27,6 +26,7 @@ from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.records import Confirmation
 from brainsurgeon.model.sessions import Root
+from brainsurgeon.planning.row_steps import RowIndex
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at

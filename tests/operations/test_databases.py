@@ -25,6 +25,7 @@ from brainsurgeon.operations.scan import scan, sizes_to_scan
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.show import cat, search, show
 from brainsurgeon.operations.status import status
+from brainsurgeon.planning import row_steps
 from brainsurgeon.render import runs as render
 from brainsurgeon.rewrite import recover
 from brainsurgeon.sessions.discovery import open_session
@@ -664,7 +665,7 @@ class TestRequests:
 
     def test_many_rows_are_changed_in_several_steps(self, world, monkeypatch):
         """With two rows a step all rows are extracted, and all restored."""
-        monkeypatch.setattr(rows, "MOST_ROWS", 2)
+        monkeypatch.setattr(row_steps, "MOST_ROWS", 2)
         before = world.claw.columns(GATEWAY)
         world.scan()
         assert len(world.placeholders()) > 6
@@ -676,7 +677,7 @@ class TestRequests:
     @pytest.mark.parametrize("pending", [False, True], ids=["at once", "by a scan"])
     def test_one_damaged_value_loses_no_other(self, world, monkeypatch, pending):
         """Every other value of the database is restored, in all steps; the lost one is named."""
-        monkeypatch.setattr(rows, "MOST_ROWS", 2)
+        monkeypatch.setattr(row_steps, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         world.scan()
         values = [
@@ -711,7 +712,7 @@ class TestRequests:
 
     def test_a_turn_between_two_steps_defers_the_rest(self, world, monkeypatch):
         """Finished steps stay recorded, and the next scan extracts the rest."""
-        monkeypatch.setattr(rows, "MOST_ROWS", 2)
+        monkeypatch.setattr(row_steps, "MOST_ROWS", 2)
         before = world.claw.texts(GATEWAY)
         monkeypatch.setattr(
             "brainsurgeon.rewrite.apply.time.sleep",

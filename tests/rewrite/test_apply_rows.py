@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from brainsurgeon.agents import rows
 from brainsurgeon.agents.rows import UNTRIED
 from brainsurgeon.errors import StoreUnusableError
 from brainsurgeon.files import leases, transactions
+from brainsurgeon.planning import row_steps
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
@@ -26,7 +26,7 @@ def fill_store_disk(store):
 
 def between_steps(monkeypatch, act):
     """Make steps of two rows each, and call a function once after the first step."""
-    monkeypatch.setattr(rows, "MOST_ROWS", 2)
+    monkeypatch.setattr(row_steps, "MOST_ROWS", 2)
     actions = [act]
     sleep = "brainsurgeon.rewrite.apply.time.sleep"
     monkeypatch.setattr(sleep, lambda _: actions and actions.pop()())

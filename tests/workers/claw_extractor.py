@@ -22,6 +22,7 @@ from brainsurgeon.agents import rows
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.sessions import Root
+from brainsurgeon.planning import row_steps
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at
 from building.edits import ByteEdit, no_record
@@ -54,7 +55,7 @@ def extract_once(path, session, directory, counts):
         candidates = ((line.offset, line.raw, extraction_edit(line, directory)) for line in newest)
         large = list(itertools.islice((row for row in candidates if row[-1]), AT_ONCE))
         texts = {offset: raw for offset, raw, _ in large}
-        chunks = rows.chunks(rows.by_row(opened.lines.index, [row[-1] for row in large]))
+        chunks = row_steps.chunks(row_steps.by_row(opened.lines.index, [row[-1] for row in large]))
         prepared = [
             [edit for row in chunk if (edit := row_edit(opened, row, texts[row.span.offset]))]
             for chunk in chunks

@@ -31,6 +31,7 @@ from brainsurgeon.agents import rows
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.operations.restore import restore, restore_all, rollback
 from brainsurgeon.operations.scan import scan
+from brainsurgeon.planning import row_steps
 from brainsurgeon.rewrite import recover
 from brainsurgeon.store import open_store
 from building.claw import COMPACTED, LATER, REWOUND, Claw, plain_connection
@@ -136,7 +137,7 @@ class RowShim(Shim):
 def prepare():
     hurry()
     rows.PAUSE = 0.0
-    rows.MOST_ROWS = ROWS_A_STEP
+    row_steps.MOST_ROWS = ROWS_A_STEP
 
 
 def run(world, scenario, fault, at):

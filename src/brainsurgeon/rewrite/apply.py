@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from brainsurgeon import errors
 from brainsurgeon.agents import rows, superseded
-from brainsurgeon.agents.rows import OpenRows, RowPlan, by_row, chunks
+from brainsurgeon.agents.rows import OpenRows
 from brainsurgeon.config import Settings
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
@@ -33,6 +33,7 @@ from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, 
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
 from brainsurgeon.model.sessions import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted
+from brainsurgeon.planning.row_steps import RowKey, RowPlan, by_row, chunks
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import (
     LEASED,
@@ -525,7 +526,7 @@ class _RowsAttempt:
         self._stored += extracted.stored
         return [*extracted.with_names(part.edits)]
 
-    def _read(self, texts: dict[rows.RowKey, bytes], start: int, end: int) -> bytes:
+    def _read(self, texts: dict[RowKey, bytes], start: int, end: int) -> bytes:
         span = self._lines.index[self._lines.index.at(start)]
         return texts[span.key][start - span.offset : end - span.offset]
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.agents import FORMATS, databases_of
-from brainsurgeon.agents.rows import RowKey, UnreadableRowError
+from brainsurgeon.agents.rows import UnreadableRowError
 from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
 from brainsurgeon.files.reading import open_below, plain_file, recognise_at
@@ -27,6 +27,7 @@ from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
 from brainsurgeon.model.sessions import End, Fingerprint
+from brainsurgeon.planning.row_steps import RowKey
 from brainsurgeon.store import Store
 
 _WAIT = 2.0  # seconds to wait, in the first recovery, for a process that has the old file open

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from brainsurgeon.agents.openclaw.database import Payload, plain
 from brainsurgeon.agents.openclaw.rows import OpenClawDatabases
-from brainsurgeon.agents.rows import MOST_ROWS, RowEdit, RowIndex, RowPlan, RowSpan, by_row, chunks
+from brainsurgeon.agents.rows import RowEdit
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite, transactions
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.plans import Removal, Restoration
+from brainsurgeon.planning.row_steps import MOST_ROWS, RowIndex, RowPlan, RowSpan, by_row, chunks
 from brainsurgeon.sessions.discovery import current_state, open_session
 from building import claw_agent
 from building.claw import GATEWAY, LATER, LOCAL, WRITTEN, plain_connection

@@ -20,12 +20,13 @@ from typing import Any, TypeGuard
 import zstandard
 from msgspec import Struct
 
-from brainsurgeon.agents.rows import Database, Layout, Row, RowKey, UnreadableRowError
+from brainsurgeon.agents.rows import Database, Layout, Row, UnreadableRowError
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import configurations, sqlite
 from brainsurgeon.files.processes import lives
 from brainsurgeon.files.sqlite import AgentDatabaseError, pragma
 from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.planning.row_steps import RowKey
 
 # A layout is known by its parts, not by its number: a release may change the number alone.
 # The parts are those of 19 (openclaw 2026.8.1 to 2026.9.4), 21 (2026.9.5) and 23 (2026.9.6).
