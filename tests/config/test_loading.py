@@ -318,6 +318,10 @@ BAD = [
     ("use", '[{sessions = "a/*", profile = "chat"}, {sessions = "a/b*", profile = "debug"}]',
      'use[1].sessions: ["a/b*"] is given, but it can never match: earlier globs ("a/*") cover it'),
     ("keep_resent", "3", "keep_resent: no such key; did you mean keep_recent?"),
+    *(
+        (key, "1", f"{key}: no such key; it was removed: ")
+        for key in ("keep_recent_tokens", "log_format", "min_session_bytes", "signed_thinking")
+    ),
 ]  # fmt: skip
 
 

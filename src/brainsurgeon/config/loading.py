@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from brainsurgeon.config import settings as models
-from brainsurgeon.config.settings import ALIASES, BUILT_IN_PROFILES, Settings
+from brainsurgeon.config.settings import ALIASES, BUILT_IN_PROFILES, REMOVED, Settings
 from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, closest
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.files import configurations
@@ -71,6 +71,8 @@ def _wanted(error: Any) -> tuple[str, str | None]:
 
 
 def _hint(word: str, known: Collection[str]) -> str:
+    if word in REMOVED:
+        return f"it was removed: {REMOVED[word]}"
     former = {alias: key for alias, key in ALIASES.items() if key in known}
     meant = closest(word, [*known, *former])
     return f"did you mean {former.get(meant, meant)}?" if meant else f"there are {', '.join(known)}"

@@ -210,6 +210,12 @@ ALIASES = {  # former names of keys
     "quiet_seconds": "quiet",
     "scan_interval_seconds": "scan_interval",
 }
+REMOVED = {  # former keys, and what applies without them
+    "keep_recent_tokens": "keep_recent counts messages",
+    "log_format": "the log is text on a terminal, else JSON lines",
+    "min_session_bytes": "exclude and min_reclaim leave sessions as they are",
+    "signed_thinking": "thinking that an extraction makes invalid is extracted, too",
+}
 BUILT_IN_PROFILES: dict[str, dict[str, Any]] = {
     "debug": {"budget": {"threshold": 0.65}},
     "implement": {"budget": {"threshold": 0.70}},
