@@ -85,18 +85,23 @@ def quoted(value: Any) -> str:
 
 def _format_problems(table: dict[str, Any]) -> Iterator[str]:
     """Learn the formats that a configuration describes. Yield what is wrong about formats."""
+    given, roots = table.get("formats"), table.get("roots")
+    described = given if isinstance(given, dict) else {}
+    named = {
+        number: root.get("format", AUTO)
+        for number, root in enumerate(roots if isinstance(roots, list) else ())
+        if isinstance(root, dict) and isinstance(root.get("format", AUTO), str)
+    }
+    if not described and {*named.values()} <= {AUTO}:
+        return
     from brainsurgeon import agents  # noqa: PLC0415
 
-    given = table.get("formats")
-    described = given if isinstance(given, dict) else {}
     tables = {name: one for name, one in described.items() if isinstance(one, dict)}
     for name, key, why in agents.learn(tables):
         yield f"formats.{name}{'.' * bool(key)}{key}: {why}"
     known = [AUTO, *dict.fromkeys((*agents.FORMATS, *tables))]
-    roots = table.get("roots")
-    for number, root in enumerate(roots if isinstance(roots, list) else ()):
-        form = root.get("format", AUTO) if isinstance(root, dict) else AUTO
-        if isinstance(form, str) and form not in known:
+    for number, form in named.items():
+        if form not in known:
             meant = closest(form.lower(), known)
             hint = f"; did you mean {meant}?" if meant else ""
             wanted = f"wants {', '.join(known)}"
