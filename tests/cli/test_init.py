@@ -252,7 +252,7 @@ def test_init_registers_the_tool_with_the_agents_commands(newcomer):
         ["codex", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
     ]  # fmt: skip
     for agent, name in (
-        (".openclaw", "openclaw"), (".claude", "claude-code"), (".codex", "claude-code"),
+        (".openclaw", "openclaw"), (".claude", "claude-code"), (".codex", "codex"),
     ):  # fmt: skip
         skill = "skills/brainsurgeon/SKILL.md"
         assert (newcomer.home / agent / skill).read_text() == (

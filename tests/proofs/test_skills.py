@@ -17,6 +17,7 @@ from building.world import TOP
 DEPLOY = TOP / "deploy"
 SKILLS = {
     "openclaw": ("brainsurgeon__", DEPLOY / "openclaw/skills/brainsurgeon/SKILL.md"),
+    "codex": ("", DEPLOY / "codex/skills/brainsurgeon/SKILL.md"),
     "claude-code": ("mcp__brainsurgeon__", DEPLOY / "claude-code/skills/brainsurgeon/SKILL.md"),
 }
 

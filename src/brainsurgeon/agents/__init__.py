@@ -176,6 +176,11 @@ def directories_of(working_directory: str) -> Iterator[str]:
     return (directory for directory in listed if directory is not None)
 
 
+def thread_in(meta: Mapping[str, Any]) -> str | None:
+    """Return the id in the names of the session's files that a tool call's metadata name."""
+    return next(filter(None, (agent.presence.thread_in(meta) for agent in AGENTS)), None)
+
+
 def calling_session() -> str | None:
     """Return the path of the session whose agent started this process."""
     return next(filter(None, (agent.presence.calling_session() for agent in AGENTS)), None)

@@ -7,7 +7,7 @@ The defaults are those of an agent that tells nothing.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -116,6 +116,10 @@ class Presence:
     def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
         """Check whether an idle process is known to have a session in memory."""
         return False
+
+    def thread_in(self, meta: Mapping[str, Any]) -> str | None:
+        """Return the id in the names of the calling session's files, by a tool call's metadata."""
+        return None
 
     def calling_session(self) -> str | None:
         """Return the path of the session whose agent started this process."""

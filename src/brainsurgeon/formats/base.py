@@ -86,6 +86,7 @@ class Format(ABC):
     repeats = False  # a line may repeat entries, with their ids
     has_fields = True  # our fields may be added to an entry
     block_type = "text"  # of a block with a placeholder
+    wrappers: frozenset[str] = frozenset()  # keys that not all releases write around a value
     archives: ArchiveForm | None = "flat"  # None: finished turns cannot be archived
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
     copies: frozenset[str] = frozenset()  # keys of its own copies of results, that no model gets

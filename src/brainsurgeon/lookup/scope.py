@@ -1,9 +1,11 @@
 """Find the sessions that a caller may see, and the one that a call means."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import path as paths
 from os import sep
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +46,7 @@ class Caller(Struct, frozen=True):
     scope: Scope
     arguments: JsonObject
     clock: Callable[[], float]
+    meta: Mapping[str, Any] = MappingProxyType({})  # what the agent says about the call
 
 
 def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | None]:
@@ -109,12 +112,8 @@ def session_for(
     NotFoundError or AmbiguousError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
-    if name:
-        return session_among(listed, name)
-    if not listed:
-        raise NotFoundError("no session that this caller may read is known yet; try again")
-    if scope.session:
-        return listed[0] if len(listed) == 1 else _only_one(listed, None)
+    if told := _told(caller, listed, name):
+        return told
     begun = time.monotonic()
     while True:
         now = caller.clock()
@@ -136,6 +135,19 @@ def session_for(
             return _only_one(calling or listed, holds, others)
         time.sleep(0.1)
         listed = sessions_in(settings, store, scope) or listed
+
+
+def _told(caller: Caller, listed: list[Session], name: str | None) -> Session | None:
+    """Return the session that a call, its caller's scope or its agent names, or None."""
+    if name:
+        return session_among(listed, name)
+    if not listed:
+        raise NotFoundError("no session that this caller may read is known yet; try again")
+    if caller.scope.session:
+        return listed[0] if len(listed) == 1 else _only_one(listed, None)
+    thread = agents.thread_in(caller.meta)  # it is in the names of the session's files
+    own = (item for item in listed if thread and item.file and thread in paths.basename(item.path))
+    return next(iter(_newest_first(list(own))), None)
 
 
 def _only_holder(listed: list[Session], holds: Callable[[Session], bool] | None) -> Session | None:

@@ -12,6 +12,8 @@ from brainsurgeon import __version__, interruption
 from brainsurgeon.mcp_server.call import ALSO_CALLED, schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mcp.server.lowlevel import Server
 
     from brainsurgeon.config import Settings
@@ -84,8 +86,9 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 
     async def call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         text, failed = await to_thread.run_sync(
-            _answer, settings, scope, params.arguments or {}, params.name, limiter=one_at_a_time
-        )
+            _answer, settings, scope, params.arguments or {}, params.name, params.meta or {},
+            limiter=one_at_a_time,
+        )  # fmt: skip
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)], is_error=failed
         )
@@ -97,9 +100,13 @@ def server_of(settings: Settings, scope: Scope | None) -> Server[Any]:
 
 
 def _answer(
-    settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str
-) -> tuple[str, bool]:
-    """Return the answer to a call, and whether it failed. Late imports make the start faster."""
+    settings: Settings, scope: Scope | None, arguments: dict[str, Any], tool: str,
+    meta: Mapping[str, Any],
+) -> tuple[str, bool]:  # fmt: skip
+    """Return the answer to a call, and whether it failed. Late imports make the start faster.
+
+    `meta` is what the agent says about the call.
+    """
     from brainsurgeon.lookup.scope import Scope  # noqa: PLC0415
     from brainsurgeon.mcp_server.answering import answer  # noqa: PLC0415
 
@@ -108,4 +115,4 @@ def _answer(
     elif tool != TOOL:
         return f"there is no tool of that name; there is {TOOL}", True
     with _answering:
-        return answer(settings, scope or Scope(), arguments, time.time)
+        return answer(settings, scope or Scope(), arguments, time.time, meta)

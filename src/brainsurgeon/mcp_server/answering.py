@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -28,12 +29,16 @@ _READING = ("get_context", "show", "search", "evidence")  # the other actions wr
 
 
 def answer(
-    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float]
-) -> tuple[str, bool]:
-    """Return the text of the answer to a tool call, and whether it is an error."""
+    settings: Settings, scope: Scope, arguments: dict[str, Any], clock: Callable[[], float],
+    meta: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[str, bool]:  # fmt: skip
+    """Return the text of the answer to a tool call, and whether it is an error.
+
+    `meta` is what the agent says about the call.
+    """
     try:
         call = parse_call(arguments)
-        asked = _Asked(settings, Caller(scope, arguments, clock), call)
+        asked = _Asked(settings, Caller(scope, arguments, clock, meta), call)
         reads = call.action in _READING
         with open_to_read(settings.state_dir) if reads else open_to_write(settings) as store:
             if not reads:

@@ -242,14 +242,19 @@ class _Matcher:
         return True
 
     def _located(self, record: Extraction, index: int) -> Extraction:
-        # When Claude Code forks a session, it may join several results in one message.
+        # When Claude Code forks a session, it may join several results in one message. When Codex
+        # migrates one, it writes other events for it.
         if record.anchor is None or record.block or self._is_in(record, index):
             return record
-        names = [isinstance(step, int) or step for step in record.path]
+        unnamed = self._transcript.form.wrappers
+
+        def names(path: KeyPath) -> list[str | bool]:
+            return [isinstance(step, int) or step for step in path if step not in unnamed]
+
+        wanted = names(record.path)
         for path, value in self._values(index).items():
             moved = replace(record, path=path)
-            same = [isinstance(step, int) or step for step in path] == names
-            if same and self._is_in(moved, index) and value.call == record.anchor:
+            if names(path) == wanted and self._is_in(moved, index) and value.call == record.anchor:
                 return moved
         return record
 

@@ -8,7 +8,10 @@ import shutil
 
 import pytest
 
+from brainsurgeon.agents import calling_session
 from brainsurgeon.agents.codex.locks import BUSY, COORDINATION, LOCKS, writer_lock
+from brainsurgeon.lookup.scope import Scope
+from brainsurgeon.mcp_server.answering import answer
 from brainsurgeon.operations.sessions import context
 from building.world import SAMPLES, World, append, dump, pin
 
@@ -224,3 +227,45 @@ def test_pinned_items_stay_although_they_have_no_field(codex):
     assert f"[[extracted-{others[-1]}]]".encode() in pruned
     assert f"[[extracted-{first}]]".encode() in path.read_bytes()
     assert b"_extractable" not in path.read_bytes()
+
+
+def test_the_tool_knows_the_thread_that_calls_it(codex, monkeypatch):
+    """Codex names the thread in each call, and in the environment of its shell."""
+    path, other = codex.sample("legacy-0.145.0"), THREAD.replace("f7dc", "f7dd")
+    codex.put(NAME.replace(THREAD, other), path.read_bytes())
+    codex.scan(**LEAN)
+    asked = codex.settings(**LEAN), Scope(), {"action": "get_context"}, codex.clock
+    text, failed = answer(*asked, {"threadId": THREAD, "callId": "call_1"})
+
+    assert (json.loads(text)["session"], failed) == (context_title(codex, path), False)
+    assert answer(*asked, {"threadId": "../" + THREAD})[1]
+    assert answer(*asked)[1]
+
+    monkeypatch.setenv("CODEX_HOME", str(codex.root))
+    monkeypatch.setenv("CODEX_THREAD_ID", THREAD)
+    assert calling_session() == str(path)
+    page = codex.put(NAME.replace(".jsonl", f"_{other}.jsonl"), path.read_bytes(), age=1)
+    assert calling_session() == str(page)
+
+
+def test_results_that_another_release_writes_in_other_events_come_back(codex):
+    """A newer Codex migrates the result of a tool to another event, without its key `Ok`."""
+    found = {"content": [{"type": "text", "text": "r" * 2000}]}
+    old = {"type": "mcp_tool_call_end", "call_id": "call_1", "invocation": {"tool": "big"},
+           "result": {"Ok": found}}  # fmt: skip
+    new = {"type": "item_completed", "item": {
+        "type": "McpToolCall", "id": "call_1", "tool": "big", "result": found}}  # fmt: skip
+    meta = {"type": "session_meta", "payload": {"id": THREAD, "cwd": "/w"}}
+    path = codex.put(NAME, dump(meta) + dump({"type": "event_msg", "payload": old}))
+    codex.scan(**LEAN)
+    placeholder = json.loads(path.read_bytes().splitlines()[1])["payload"]["result"]["Ok"]
+    moved = {**new, "item": {**new["item"], "result": placeholder}}
+    path.write_bytes(dump(meta) + dump({"type": "event_msg", "payload": moved}))
+    os.utime(path, (0, 0))
+    codex.restore_all()
+
+    assert json.loads(path.read_bytes().splitlines()[1])["payload"] == new
+
+
+def context_title(codex, path):
+    return context(codex.settings(**LEAN), codex.store, str(path), codex.clock()).session

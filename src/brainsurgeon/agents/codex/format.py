@@ -140,6 +140,7 @@ class Codex(Format):
     repeats = True
     has_fields = False
     block_type = "input_text"
+    wrappers = frozenset({"Ok"})  # around the result of a tool, in events of legacy files
     random_ids = re.compile(
         rf"([a-z]+_)?{UUID}|call_[A-Za-z0-9]{{20,}}|(rs|msg|fc|fco|ctc|ctco)_[0-9a-f]{{32,}}"
     )

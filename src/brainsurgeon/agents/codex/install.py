@@ -1,4 +1,4 @@
-"""Register our tool and skill in Codex. Seen with Codex 0.169.0."""
+"""Register our tool and skill in Codex. Tried with Codex 0.169.0 and 0.171.0."""
 
 import os
 import tomllib
@@ -12,7 +12,13 @@ class CodexInstall(Install):
     command = "codex"
     keys = ("mcp_servers", NAME)
     parsed, directory = staticmethod(tomllib.loads), staticmethod(home_directory)
-    skill = f"deploy/claude-code/{SKILL}"  # in both agents, our tool has the name that it mentions
+    skill = f"deploy/codex/{SKILL}"
 
     def configuration(self) -> str:
         return os.path.join(home_directory(), "config.toml")
+
+    def add(self, *server: str) -> tuple[str, ...]:
+        # Codex starts servers without this variable of its own (0.171.0).
+        home = os.environ.get("CODEX_HOME", "").strip()
+        given = ("--env", f"CODEX_HOME={home_directory()}") if home else ()
+        return (self.command, "mcp", "add", NAME, *given, "--", *server)

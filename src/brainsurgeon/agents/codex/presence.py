@@ -1,11 +1,15 @@
 """Whether Codex has a thread open."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from glob import escape, glob
+from typing import Any
 
 from brainsurgeon.agents.agent import Presence
-from brainsurgeon.agents.codex.home import thread_of
+from brainsurgeon.agents.codex.home import CodexHome, thread_of
 from brainsurgeon.agents.codex.locks import LOCKS, writer_lock
+from brainsurgeon.formats.base import UUID
 from brainsurgeon.model.sessions import Signs
 
 
@@ -20,3 +24,13 @@ class CodexPresence(Presence):
         if at := thread_of(path):
             signs.hold = lambda: writer_lock(os.path.join(at[0], LOCKS), f"{at[1]}.lock")
         return signs
+
+    def thread_in(self, meta: Mapping[str, Any]) -> str | None:
+        thread = meta.get("threadId")
+        return thread if isinstance(thread, str) and re.fullmatch(UUID, thread) else None
+
+    def calling_session(self) -> str | None:
+        # The shell of a tool call has it. After a rewind, the thread continues in a newer file.
+        thread = self.thread_in({"threadId": os.environ.get("CODEX_THREAD_ID")})
+        pages = f"{escape(CodexHome().root())}/*/*/*/rollout-*{thread}*.jsonl"
+        return max(glob(pages), key=os.path.getmtime, default=None) if thread else None
