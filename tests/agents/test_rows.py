@@ -74,7 +74,7 @@ class OpenNotes(OpenRows):
             None if Notes().recorded(database, self.file.name) == self.recorded else "it changed"
         )
 
-    def row_with(self, before, text, _):
+    def row_with(self, before, text):
         if not text.startswith(before.context):
             raise RefusedError("its chapter would change")
         return Note(before.chapter, b"{" + text.removeprefix(before.context))
@@ -227,5 +227,5 @@ def test_context_of_a_line_is_read_but_never_changed(world):
         assert json.loads(row.line())["chapter"]["number"] == 1
         changed = row.line().replace(b'"number": 1', b'"number": 2')
         with pytest.raises(RefusedError, match="chapter"):
-            opened.row_with(row, changed, None)
-        assert opened.row_with(row, row.line(), None) == row
+            opened.row_with(row, changed)
+        assert opened.row_with(row, row.line()) == row

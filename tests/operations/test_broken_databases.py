@@ -18,7 +18,7 @@ from brainsurgeon.operations.show import cat
 from brainsurgeon.store import database
 from brainsurgeon.store.database import PAGE
 from building import claw_agent
-from building.claw import DAY_BEFORE, GATEWAY, Claw, ClawWorld, event_text, plain_connection
+from building.claw import DAY_BEFORE, GATEWAY, Claw, ClawWorld, plain_connection
 from building.database_pages import leaf_pages
 from building.processes import program_for
 from building.world import Conversation, World
@@ -284,7 +284,7 @@ def test_a_damaged_leaf_hides_only_its_session(tmp_path, pruned):
     """Every other session of the database is listed, read, pruned and restored to the byte."""
     world = ClawWorld(tmp_path)
     sessions = sorted(readable_sessions(world.claw.path))
-    before = {session: world.claw.columns(session) for session in sessions}
+    before = {session: world.claw.events(session) for session in sessions}
     if pruned:
         world.scan(keep_recent=0)
     lost = damage_one_session(world.claw.path)
@@ -313,8 +313,8 @@ def test_a_damaged_leaf_hides_only_its_session(tmp_path, pruned):
     assert answers[f"main/{lost}"].state == "failed"
     assert "SQLITE_CORRUPT" in answers[f"main/{lost}"].reason
     for session, text in shown.items():
-        assert text == b"".join(event_text(row[1:]) + b"\n" for row in before[session])
-        assert world.claw.columns(session) == before[session]
+        assert text == b"".join(event + b"\n" for _, event in before[session])
+        assert world.claw.events(session) == before[session]
 
 
 @pytest.mark.parametrize("table", ["sqlite_autoindex_transcript_events_1", "session_windows"])

@@ -145,7 +145,7 @@ def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, faul
 
     After recovery every placeholder resolves, both databases are sound, the journal is empty and no
     file stays beside the agent's database; repeating the operation ends as if nothing had happened;
-    undoing everything gives back the original columns.
+    undoing everything gives back the original texts.
     """
     worker = WORKERS / "crash_trial_rows.py"
     report = json.loads(run_trial(worker, tmp_path, scenario, fault, extent).splitlines()[-1])

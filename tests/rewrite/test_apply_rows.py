@@ -56,7 +56,7 @@ class TestErrors:
     def test_store_error_names_the_store(self, world):
         """If the store fails in a step, the run ends with its error and no row has changed."""
         world.scan(only=[f"{world.claw.path}/nobody"])
-        world.store._connection.execute("DROP TABLE row_columns")
+        world.store._connection.execute("DROP TABLE extractions")
         before = world.claw.contents()
 
         with pytest.raises(StoreUnusableError) as error, world.store:
@@ -73,7 +73,7 @@ class TestErrors:
 
     def test_full_disk_of_the_store_in_a_later_step(self, world, monkeypatch):
         """The error names the store and the number of changed rows, which can be restored."""
-        before = world.claw.columns(GATEWAY)
+        before = world.claw.events(GATEWAY)
         world.scan(only=[f"{world.claw.path}/nobody"])
         between_steps(monkeypatch, lambda: fill_store_disk(world.store))
 
@@ -82,17 +82,17 @@ class TestErrors:
         assert outcome == "failed"
         assert str(world.base / "state" / "store.db") in reason
         assert "the disk is full" in reason
-        changed = count_differing(before, world.claw.columns(GATEWAY))
+        changed = count_differing(before, world.claw.events(GATEWAY))
         assert reason.startswith(f"{changed} rows changed, then: ")
         assert changed >= 2
         monkeypatch.undo()
         world.store._connection.execute("PRAGMA max_page_count = 1000000")
         world.restore_all(pristine=True)
-        assert world.claw.columns(GATEWAY) == before
+        assert world.claw.events(GATEWAY) == before
 
     def test_database_that_refuses_a_later_step(self, world, monkeypatch):
         """The error names the agent's database and the number of rows changed before."""
-        before = world.claw.columns(GATEWAY)
+        before = world.claw.events(GATEWAY)
         opened = note_writers(monkeypatch)
         between_steps(
             monkeypatch, lambda: opened[-1].execute("PRAGMA query_only = ON")
@@ -108,7 +108,7 @@ class TestErrors:
         assert 0 < len(world.placeholders()) <= 2
         monkeypatch.undo()
         world.restore_all(pristine=True)
-        assert world.claw.columns(GATEWAY) == before
+        assert world.claw.events(GATEWAY) == before
 
 
 class TestRecords:
@@ -159,7 +159,7 @@ class TestFilesystems:
 
     def test_database_below_an_exclusive_root_is_scanned_and_restored(self, world):
         """Below an exclusive root values are extracted, and one or all are restored."""
-        before = world.claw.columns(GATEWAY)
+        before = world.claw.events(GATEWAY)
         roots = [{"path": str(world.claw.root), "exclusive": True}]
         world.scan(roots=roots)
         ident = world.placeholders()[0]
@@ -170,7 +170,7 @@ class TestFilesystems:
         assert ident not in world.placeholders()
         outcomes = world.restore_all(roots=roots, pristine=True)
         assert {outcome.state for outcome in outcomes} == {"restored"}
-        assert world.claw.columns(GATEWAY) == before
+        assert world.claw.events(GATEWAY) == before
 
 
 def texts_by_id(world):

@@ -70,11 +70,9 @@ class World:
         shutil.copytree(self.template, self.place)
 
     def texts(self):
-        return {session: self.claw.texts(session) for session in SESSIONS}
-
-    def columns(self):
-        return {session: [[repr(value) for value in row] for row in self.claw.columns(session)]
-                for session in SESSIONS}  # fmt: skip
+        return {
+            session: [text.decode() for text in self.claw.texts(session)] for session in SESSIONS
+        }
 
 
 MOMENT = [LATER]
@@ -163,14 +161,14 @@ def completed(world, scenario):
     store = open_store(str(world.place / "state"))
     ACTS[scenario](world, store)
     store.close()
-    return {session: [text.decode() for text in texts] for session, texts in world.texts().items()}
+    return world.texts()
 
 
 def started(world, scenario):
     """Make the database, and extract first if the scenario needs placeholders."""
     prepare()
     world.make()
-    original = world.columns()
+    original = world.texts()
     store = open_store(str(world.place / "state"))
     if scenario != "scan":
         prune(world, store)
@@ -185,26 +183,24 @@ def check(world, scenario, before, after, original):
     store = open_store(str(world.place / "state"))
     recover.recover(store)
     for session, texts in world.texts().items():
-        current = [text.decode() for text in texts]
-        for seq, text in enumerate(current):
+        for seq, text in enumerate(texts):
             allowed = (_plain(before[session][seq]), _plain(after[session][seq]))
             if _plain(text) not in allowed:
                 bad.append(f"row {seq} of {session} is neither as before nor as after")
         bad += [f"{placeholder!r} resolves to nothing"
-                for text in texts for placeholder in PLACEHOLDER.findall(text)
+                for text in texts for placeholder in PLACEHOLDER.findall(text.encode())
                 if not is_restorable(store, placeholder.decode())]  # fmt: skip
     bad += world.claw.sound() + _store_problems(store)
     MOMENT[0] += QUIET  # what was written last may not be known as ours any more
     ACTS[scenario](world, store)
-    current = {session: [_plain(text.decode()) for text in texts]
-            for session, texts in world.texts().items()}  # fmt: skip
+    current = {session: [*map(_plain, texts)] for session, texts in world.texts().items()}
     if scenario != "restore-entry" and current != {
-        session: [_plain(text) for text in texts] for session, texts in after.items()
+        session: [*map(_plain, texts)] for session, texts in after.items()
     }:
         bad.append("doing it again does not lead to the end")
     undo(world, store)
-    if world.columns() != original:
-        bad.append("undoing everything does not give back the original columns")
+    if world.texts() != original:
+        bad.append("undoing everything does not give back the original texts")
     bad += world.claw.sound() + _store_problems(store)
     left = [path.name for path in world.claw.path.parent.iterdir()]
     if left != ["openclaw-agent.sqlite"]:
@@ -228,8 +224,7 @@ def main(base, scenario, fault, extent):
     assert not code, original
     world.place.rename(world.template)
     world.reset()
-    before = {session: [text.decode() for text in texts] for session, texts in
-              world.texts().items()}  # fmt: skip
+    before = world.texts()
     _, after = run_forked(completed, world, scenario)
     world.reset()
     _, complete = run_forked(run, world, scenario, "none", 0)
@@ -242,10 +237,7 @@ def main(base, scenario, fault, extent):
             break  # all points were tried
         hits += 1
         label = (answer or complete).get("points", points)[at - 1 : at]
-        changed = any(
-            [text.decode() for text in texts] != before[session]
-            for session, texts in world.texts().items()
-        )
+        changed = world.texts() != before
         ending = "killed" if code == KILLED else (answer or {}).get("raised") or "went on"
         outcomes[f"{'changed' if changed else 'untouched'}, {ending}"] += 1
         if code not in (0, KILLED) or "broken" in (answer or {}):

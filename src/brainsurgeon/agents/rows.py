@@ -33,8 +33,6 @@ UNTRIED = (
     " and the session's root is not `exclusive`"
 )
 _Item = TypeVar("_Item")
-# Columns in which an agent stored a text, to store the same text again.
-Columns = tuple[bytes | None, int | None, bytes | None]
 
 
 class Database(Struct, frozen=True):
@@ -224,15 +222,11 @@ class OpenRows(Opened):
         """
 
     @abstractmethod
-    def row_with(self, before: Row, text: bytes, kept: Columns | None) -> Row:
-        """Return the row to be stored for a line. `kept` is what the agent stored for it.
+    def row_with(self, before: Row, text: bytes) -> Row:
+        """Return the row to be stored for a line.
 
         Raises RefusedError if that would change more than the row `before`.
         """
-
-    def kept(self, row: Row) -> Columns | None:  # noqa: ARG002
-        """Return what must be kept to store the text of a row as it is again, if anything."""
-        return None
 
     @property
     def context_tokens(self) -> int | None:
@@ -296,12 +290,9 @@ class OpenRows(Opened):
         with transactions.writing(self.file.directory) as self.database:
             yield
 
-    def edit_of(
-        self, row: RowPlan, before: Row, value_of: Callable[[int], bytes],
-        kept_of: Callable[[bytes], Columns | None],
-    ) -> RowEdit:  # fmt: skip
+    def edit_of(self, row: RowPlan, before: Row, value_of: Callable[[int], bytes]) -> RowEdit:
         text = row.text_after(before.line(), value_of)
-        return RowEdit(row.span.key, before, self.row_with(before, text, kept_of(text)))
+        return RowEdit(row.span.key, before, self.row_with(before, text))
 
 
 class Listed(NamedTuple):

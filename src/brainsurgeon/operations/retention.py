@@ -185,10 +185,6 @@ class _Run:
 
     def _clean_up(self) -> None:
         state = self._state
-        for entries in self._store.rows.unneeded() if self._report.blobs_deleted else ():
-            if entries:
-                with self._transaction(len(entries)):
-                    self._store.rows.release(entries)
         checked = self._store.blobs.check(self._check)
         with self._store.transaction():
             self._store.blobs.note_check(*checked)
@@ -198,6 +194,7 @@ class _Run:
             self._store.facts.put("retention", state.facts(self._report.held_back))
             self._store.searches.count_marks(state.interval.counted, state.interval.now)
             self._store.searches.forget_expired()
+            self._store.rows.release()
             self._store.journal.close_ended(state.interval.now - decide.ENDED)
         for listed in (self._store.events, self._store.runs):
             while old := listed.old(self.now):

@@ -491,7 +491,6 @@ class _RowsAttempt:
                 session.edit_of(
                     replace(row, edits=tuple(extracted.with_names(row.edits))),
                     before[row.span.key], store.extractions.value,
-                    lambda text: store.rows.columns(rows.digest(text)),
                 ) for row in step
             ]  # fmt: skip
             digests = [
@@ -499,10 +498,6 @@ class _RowsAttempt:
             ]
             noted = replace(extracted.confirmation, rows=digests)
             store.journal.update(extracted.journal_id, confirmation=noted)
-            for row in step:
-                state = before[row.span.key]
-                if kept := session.kept(state):
-                    store.rows.keep(ident, row.edits[0].entry_id, state.digest, kept)
         try:
             # A restored value may be deleted from the store, so the commit must be durable. After a
             # lost extraction, the original is in the row again.

@@ -19,7 +19,6 @@ from brainsurgeon.model.records import Held
 from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Blobs
 from brainsurgeon.store.schema import ADDED
-from brainsurgeon.store.sessions import Rows
 
 PAGE = 1000  # largest number of values in a transaction; other processes wait for it
 LARGE = 16 << 20  # largest uncompressed size of these values, unless there is only one
@@ -80,19 +79,14 @@ class Expiry(Table):
     def delete(self, expired: Iterable[tuple[int, str]], now: float) -> int:
         """Turn extractions into tombstones; return how many rows of `blobs` were deleted."""
         self._execute(f"PRAGMA cache_size = {-_CACHE}")
-        values, entries = set(), set()
+        values = set()
         for ident, why in expired:
-            blob, *entry = self._execute(
-                "SELECT blob_id, session_id, entry_id FROM extractions WHERE id = ?", (ident,)
-            ).fetchone()
+            values.add(self._first("SELECT blob_id FROM extractions WHERE id = ?", ident))
             self._execute(
                 "UPDATE extractions SET expired_at = ?, expired_why = ?, blob_id = NULL"
                 " WHERE id = ?",
                 (now, why, ident),
             )
-            values.add(blob)
-            entries.add(tuple(entry))
-        Rows(self._connection).release(entries)
         return Blobs(self._connection).release(sorted(values))
 
     def shrink(self) -> bool:

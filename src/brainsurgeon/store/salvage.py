@@ -36,7 +36,9 @@ LOST = "lost with a damaged store"
 # could see sessions of other agents.
 NOWHERE = b"/lost-with-a-damaged-store"
 # The next scan fills these again. Only the costs of deleted sessions are lost.
-_LEFT_OUT = frozenset({"files", "resumes", "spending", "counted_calls", *ADDED})
+_LEFT_OUT = frozenset({
+    "files", "resumes", "row_columns", "spending", "counted_calls", *ADDED,
+})  # fmt: skip
 _TABLES = (
     "SELECT name, wr FROM pragma_table_list"
     " WHERE schema = 'main' AND type = 'table' AND substr(name, 1, 7) != 'sqlite_'"

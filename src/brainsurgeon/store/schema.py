@@ -178,8 +178,7 @@ CREATE TABLE journal (
     rewrite TEXT NOT NULL
 ) STRICT;
 
--- For sessions in databases of their agents: how the agent itself stored an event before
--- brainsurgeon changed it. `digest` is the digest of the event's text at that time.
+-- Not used any more. Earlier programs that open this store expect it.
 CREATE TABLE row_columns (
     session_id INTEGER NOT NULL REFERENCES sessions,
     entry_id TEXT NOT NULL,
@@ -191,7 +190,7 @@ CREATE TABLE row_columns (
 ) STRICT;
 CREATE INDEX row_columns_digest ON row_columns (digest);
 
--- The time (milliseconds) that brainsurgeon's last write set for a session in such a database.
+-- The time (milliseconds) that our last write set for a session in a database of its agent.
 CREATE TABLE row_writes (
     session_id INTEGER PRIMARY KEY REFERENCES sessions,
     noted_ms INTEGER NOT NULL

@@ -236,23 +236,8 @@ class Spending(Table):
         return set(self._column(statement, listed))
 
 
-# The event as compressed by its agent, the size of its text in bytes, the navigation data.
-Columns = tuple[bytes | None, int | None, bytes | None]
-
-
 class Rows(Table):
-    """Original columns of events that we changed in agents' databases, and times of our writes."""
-
-    def keep(self, session_id: int, entry_id: str, digest: bytes, columns: Columns) -> None:
-        row = {"session_id": session_id, "entry_id": entry_id, "digest": digest}
-        named = dict(zip(("packed", "size", "navigation"), columns, strict=True))
-        self._insert("row_columns", row | named, "INSERT OR IGNORE")
-
-    def columns(self, digest: bytes) -> Columns | None:
-        row: Columns | None = self._execute(
-            "SELECT packed, size, navigation FROM row_columns WHERE digest = ? LIMIT 1", (digest,)
-        ).fetchone()
-        return row
+    """The times of our writes to agents' databases."""
 
     def wrote(self, session_id: int, noted_ms: int) -> None:
         self._insert("row_writes", {"session_id": session_id, "noted_ms": noted_ms}, "REPLACE")
@@ -265,26 +250,9 @@ class Rows(Table):
         )
         return {os.fsdecode(path): noted for path, noted in rows}
 
-    def unneeded(self) -> Iterator[list[tuple[int, str]]]:
-        last: tuple[int, str] = (-1, "")
-        while rows := self._execute(
-            "SELECT session_id, entry_id, EXISTS (SELECT 1 FROM extractions e"
-            " WHERE e.session_id = c.session_id AND e.entry_id = c.entry_id"
-            " AND e.blob_id IS NOT NULL) FROM (SELECT DISTINCT session_id, entry_id"
-            " FROM row_columns WHERE (session_id, entry_id) > (?, ?)"
-            " ORDER BY session_id, entry_id LIMIT ?) c",
-            (*last, _PAGE),
-        ).fetchall():
-            yield [(session, entry) for session, entry, held in rows if not held]
-            last = rows[-1][:2]
-
-    def release(self, entries: Iterable[tuple[int, str]]) -> None:
-        self._executemany(
-            "DELETE FROM row_columns WHERE session_id = ?1 AND entry_id = ?2"
-            " AND NOT EXISTS (SELECT 1 FROM extractions e"
-            " WHERE e.session_id = ?1 AND e.entry_id = ?2 AND e.blob_id IS NOT NULL)",
-            entries,
-        )
+    def release(self) -> None:
+        """Delete the columns that earlier programs kept."""
+        self._execute("DELETE FROM row_columns")
 
 
 # Outcomes:

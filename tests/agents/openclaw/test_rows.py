@@ -62,7 +62,7 @@ def open_and_plan(claw):
     """Open a session and plan edits of its large results; return the closed session and edits."""
     with open_session(claw.session(GATEWAY)) as opened:
         return opened, [
-            opened.edit_of(row, opened.lines.row(row.span), no_record, no_record)
+            opened.edit_of(row, opened.lines.row(row.span), no_record)
             for row in by_row(opened.lines.index, edits_of(opened))
         ]
 
@@ -240,20 +240,15 @@ class TestPlanning:
         with pytest.raises(ValueError, match="out of order"):
             row.text_after(b"0123456789", no_record)
 
-    def test_restored_text_gets_its_original_columns_back(self, claw):
-        """A row with its original text gets the original columns, any other text plain ones."""
+    def test_text_is_stored_plain_with_its_length(self, claw):
+        """The columns of a compressed copy and of navigation data are empty."""
         row = RowPlan(RowSpan(3, 100, 4), (ByteEdit(101, 103, b"bc"),))
-        extracted = plain(b"a__d", compressing=True)
-        other_text = zstandard.compress(b"abce"), 4, None
+        before = Payload(None, zstandard.compress(b"a__d"), 4, b"{}")
 
         with open_session(claw.session(GATEWAY)) as opened:
-            edits = [
-                opened.edit_of(row, extracted, no_record, lambda _, kept=kept: kept)
-                for kept in ((None, None, None), other_text, None)
-            ]
+            edit = opened.edit_of(row, before, no_record)
 
-        assert edits[0] == RowEdit(3, extracted, Payload(b"abcd", None, None, None))
-        assert edits[1].after == edits[2].after == Payload(b"abcd", None, 4, None)
+        assert edit == RowEdit(3, before, Payload(b"abcd", None, 4, None))
 
     def test_chunks_are_bounded_and_go_from_newest_to_oldest(self):
         """No chunk has more rows or bytes than one transaction takes; a huge row has its own."""

@@ -139,7 +139,7 @@ def _digest(text: str) -> str:
 # data (`navigation_json`). Compression is optional for texts of any size, and OpenClaw derives
 # missing navigation data from the text (openclaw 2026.9.6, `prepareTranscriptPayload` and the
 # table's constraints). So brainsurgeon writes a changed text uncompressed and without navigation
-# data. If the text is the original again, it restores all columns.
+# data, also if it is the original again.
 
 LARGEST_COMPRESSED = 4 << 20  # bytes of the longest event that OpenClaw compresses
 _decompressor = zstandard.ZstdDecompressor()

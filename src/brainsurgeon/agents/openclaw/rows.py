@@ -13,7 +13,6 @@ from brainsurgeon.agents.openclaw.database import DatabaseUse, Payload, Schema
 from brainsurgeon.agents.openclaw.format import OpenClawRows, is_bookkeeping, left_open
 from brainsurgeon.agents.openclaw.gate import Gate, Window
 from brainsurgeon.agents.rows import (
-    Columns,
     Databases,
     OpenRows,
     Row,
@@ -71,15 +70,7 @@ class OpenWindow(OpenRows):
             return "its last message cannot be read"
         return "it has no message yet"
 
-    def kept(self, row: Row) -> Columns | None:
-        plain = database.plain(row.line(), compressing=self.layout.compressing)
-        return None if row == plain else astuple(row)[1:]
-
-    def row_with(self, before: Row, text: bytes, kept: Columns | None) -> Payload:  # noqa: ARG002
-        if kept is not None:
-            own = Payload(text if kept[0] is None else None, *kept)
-            if own.line() == text:
-                return own
+    def row_with(self, before: Row, text: bytes) -> Payload:  # noqa: ARG002
         return database.plain(text, compressing=self.layout.compressing)
 
     def fence(
