@@ -20,6 +20,7 @@ from brainsurgeon.agents.rows import (
     Recorded,
     Row,
     digest,
+    split,
 )  # fmt: skip
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
@@ -229,3 +230,9 @@ def test_context_of_a_line_is_read_but_never_changed(world):
         with pytest.raises(RefusedError, match="chapter"):
             opened.row_with(row, changed)
         assert opened.row_with(row, row.line()) == row
+
+
+def test_split_fills_each_list_up_to_its_limits():
+    """A list may have exactly the greatest length and weight; what is heavier is alone."""
+    assert [*split([2, 2, 3, 9, 1], int, most=9, heaviest=4)] == [[2, 2], [3], [9], [1]]
+    assert [*split([1, 1, 1], int, most=2, heaviest=4)] == [[1, 1], [1]]

@@ -224,6 +224,12 @@ def test_field_is_inserted_as_the_last_member_and_undone(value, second, seed):
     assert splice(edited, [(undo.start, undo.end, undo.new)]) == raw
 
 
+def test_object_without_members_gets_no_field():
+    """A field is inserted behind another member; an empty object is untouchable."""
+    with pytest.raises(UntouchableError):
+        set_field(parsed(b"{ }"), "_restored", b"true")
+
+
 def test_field_behind_a_space_is_not_ours():
     """A field is removed only if it is written as brainsurgeon inserts it: right behind a value."""
     field = b',"_restored":"2026-02-20T10:00:00Z"'

@@ -116,6 +116,18 @@ def test_turns_that_cannot_be_archived_may_lose_their_values():
     assert len(result.removals) == 15
 
 
+def test_compaction_right_before_a_prompt_does_not_keep_its_turn():
+    """A turn begins with its prompt: the first one after a compaction is archived."""
+    talk = Conversation()
+    kept = talk.user("the first question")
+    talk.assistant()
+    talk.entry("compaction", summary="so it was", firstKeptEntryId=kept, tokensBefore=9)
+    ids = [add_long_turn(talk) for _ in range(4)]
+    result = planned(talk, Archiving(ON))
+
+    assert archived_turns(result)[0] == (*ids[0], 1)
+
+
 def test_turns_before_a_compaction_are_never_sent():
     """Turns before a compaction stay as never sent, not as recent, however few follow."""
     talk, _ = conversation_of_turns(4)

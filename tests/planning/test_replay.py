@@ -155,6 +155,27 @@ def test_value_is_superseded_only_after_the_later_entry(rules, between, keep):
     assert next(event.keep for event in events if isinstance(event, ReplayedValue)) == keep
 
 
+def test_thinking_waits_for_the_next_prompt():
+    """Thinking of the last turn is not extracted right after it, however many messages follow."""
+    events = session(value=ReplayedValue(1, 3, 6_000, fresh=True))
+
+    assert sizes(replay("always", events)) == WHEN_COLD
+
+
+@pytest.mark.parametrize(("third", "lost"), [(17_200, 500), (15_000, 0)])
+def test_reasoning_that_a_step_back_removed_is_not_lost_again(third, lost):
+    """A change loses the reasoning behind it, but not what a shorter prompt left out before."""
+    first, second, _, fourth = CALLS
+    events = [
+        Prompted(0, 0), first, ReplayedValue(1, 11, 3_000), second, Thought(500),
+        Prompted(100, 10), call(110, third, 10_000), Prompted(1000, 20), fourth,
+    ]  # fmt: skip
+    replayed = Replay(Rules(()), "always", Price(), quiet=30, full=1e9)
+    replayed.run(unpruned(events))
+
+    assert replayed.reasoning_lost == lost
+
+
 def busy(turns):
     """Return a session whose cache stays warm while each turn adds a value that is due."""
     events = []
