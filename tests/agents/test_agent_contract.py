@@ -31,7 +31,8 @@ class HomeContract:
 
     agent = None
     variable = ""  # in the environment, which moves the home
-    # Paths of sessions below the root, and their owners. None: the format names the owner.
+    # Paths of sessions below the root, and their owners. None: the format names the owner. "": the
+    # session does.
     sessions = {}  # noqa: RUF012
     others = ()  # of files that are no sessions
 
@@ -61,7 +62,6 @@ class HomeContract:
             owner = home.owner(f"{root}/{place}")
             assert (owner and owner.name) == name
             assert owner is None or f"{root}/{place}".startswith(f"{owner.directory}/")
-            assert owner is None or owner.directory.startswith(f"{root}/")
             assert name not in home.names_before(name or "")
 
     def test_other_files_are_no_sessions(self, root):
@@ -220,7 +220,7 @@ class TestCodexHome(HomeContract):
     """Sessions in a directory of each day, which name their working directory."""
 
     agent, variable = CODEX, "CODEX_HOME"
-    sessions = {f"2026/11/01/rollout-2026-11-01T10-00-00-{UUID}.jsonl": None}  # noqa: RUF012
+    sessions = {f"2026/11/01/rollout-2026-11-01T10-00-00-{UUID}.jsonl": ""}  # noqa: RUF012
 
 
 class TestQuillHome(HomeContract):
@@ -257,6 +257,20 @@ class TestClaudeCodePresence(PresenceContract):
         os.mkdir(records)
         with open(f"{records}/{os.getpid()}.json", "x") as file:
             json.dump({"pid": os.getpid(), "sessionId": UUID, "cwd": "/w", "status": "busy"}, file)
+
+
+class TestCodexPresence(PresenceContract):
+    """A Codex that works on a thread has its file open, which refuses a lease."""
+
+    agent, variable, session = CODEX, "CODEX_HOME", f"2026/11/01/rollout-2026-11-01-{UUID}.jsonl"
+
+    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+        """There are no other signs, and reading them writes nothing."""
+        before = files(own_home)
+
+        assert signs.read() is None
+        assert signs.changed() is None
+        assert files(own_home) == before
 
 
 class TestQuillPresence(PresenceContract):

@@ -42,6 +42,7 @@ _SIDE_FILE, _ARCHIVE = (
     )
 )  # fmt: skip
 _NAMES = [home.name_pattern for home in _HOMES if home.name_pattern]
+_NAMES_OF_ROOTS = {home.root_name for home in _HOMES}
 COPIES = tuple(name for home in _HOMES for name in home.copies)
 SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped for one in _HOMES))
 DATABASES = [agent.databases for agent in AGENTS if agent.databases]
@@ -68,6 +69,12 @@ def learn(tables: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]
 def default_root() -> str:
     """Return the root of a configuration that names none."""
     return OPENCLAW.home.root()
+
+
+def with_files_beside(root: str) -> str:
+    """Return a root, or the directory above it if its agent also keeps files beside it."""
+    above, name = os.path.split(root)
+    return above if name and name in _NAMES_OF_ROOTS else root
 
 
 def is_session_name(name: str) -> bool:

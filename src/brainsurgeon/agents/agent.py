@@ -52,6 +52,8 @@ class Home:
     call_delay = 0.0  # seconds within which it writes a tool call to the session
     forks = False  # a new session may begin with the entries of another
     any_format = False  # what has an owner here is its own, whatever its format
+    masks: tuple[str, ...] = ()  # what it writes for a part of an argument that may be a secret
+    root_name = ""  # of its root, if it also keeps files beside it
 
     def root(self) -> str:
         """Return the directory below which this user's sessions are by default, or ""."""
@@ -136,6 +138,7 @@ class Install(ABC):
     removes: tuple[str, ...] = ("remove",)
     skill: str  # the path of the skill in a clone
     plugin = ""  # the directory in a clone with a marketplace of only our plugin
+    resume = ""  # the command that goes on with the last session, if its hooks call ours
 
     @abstractmethod
     def configuration(self) -> str:

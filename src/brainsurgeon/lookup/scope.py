@@ -234,7 +234,8 @@ def _is_calling(settings: Settings, session: Session, call: JsonObject, now: flo
         with open_session(session.file) as opened:
             if opened.transcript.chain.open_turn is None:
                 return False
-            return any(_is_same_call(arguments, call) for arguments in _unanswered(opened))
+            masks = agents.agent_at(session.path).home.masks
+            return any(_is_same_call(arguments, call, masks) for arguments in _unanswered(opened))
     except (OSError, RefusedError, BusyError):
         return False
 
@@ -267,7 +268,7 @@ def _answered(entry: Entry) -> set[str]:
     return set(filter(None, (*shown, *(result.call_id for result in entry.results))))
 
 
-def _is_same_call(written: JsonObject, call: JsonObject) -> bool:
+def _is_same_call(written: JsonObject, call: JsonObject, masks: Sequence[str]) -> bool:
     inner = (value for value in written.values() if isinstance(value, dict))
     # Null arguments do not count: some agents pass null for each omitted argument.
     wanted, *candidates = (
@@ -275,15 +276,17 @@ def _is_same_call(written: JsonObject, call: JsonObject) -> bool:
         for arguments in (call, written, *inner)
     )
     return any(
-        wanted.keys() == found.keys() and all(_is_same(wanted[key], found[key]) for key in wanted)
+        wanted.keys() == found.keys()
+        and all(_is_same(wanted[key], found[key], masks) for key in wanted)
         for found in candidates
     )
 
 
-def _is_same(given: object, written: object) -> bool:
-    # OpenClaw masks the argument `session` as if it were a secret. 2026.7.35 writes `main/e…742d`,
-    # 2026.9.6 writes `***` within the arguments of `tool_call`.
+def _is_same(given: object, written: object, masks: Sequence[str]) -> bool:
     if given == written or not (isinstance(given, str) and isinstance(written, str)):
         return given == written
-    begin, mask, end = written.replace("***", "…").partition("…")
-    return bool(mask) and given.startswith(begin) and given[len(begin) :].endswith(end)
+    parts = (written.partition(mask) for mask in masks)
+    return any(
+        mask and given.startswith(begin) and given[len(begin) :].endswith(end)
+        for begin, mask, end in parts
+    )

@@ -1,7 +1,8 @@
-"""Advise a user of Claude Code whose session is too full."""
+"""Advise a user of an agent whose session is too full."""
 
 import os
 
+from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.files.reading import OpenSession
 from brainsurgeon.formats.transcript import entries_of
@@ -22,8 +23,12 @@ def advice(
     that just `resumed` the session sends the file's content. Any other still has extracted values
     in memory: it sends at least its last request and the answer again.
     """
-    file = discover_at(settings.root_directories(), os.path.realpath(path))
-    if not isinstance(file, SessionFile) or excluded(file, settings):
+    path = os.path.realpath(path)
+    file = discover_at(settings.root_directories(), path)
+    install = agents.agent_at(path).install
+    if not (install and install.resume and isinstance(file, SessionFile)):
+        return None
+    if excluded(file, settings):
         return None
     with open_to_show(file) as session:
         settings = settings_for(settings, file)
@@ -41,7 +46,7 @@ def advice(
         return None
     return (
         f"context {100 * load / full.window:.0f} % full; `/exit`, and after the next scan"
-        f" `claude --continue` starts with {100 * load_after / full.window:.0f} % (brainsurgeon)"
+        f" `{install.resume}` starts with {100 * load_after / full.window:.0f} % (brainsurgeon)"
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.agents import AGENTS, INSTALLS, default_root
+from brainsurgeon.agents import AGENTS, INSTALLS, default_root, with_files_beside
 from brainsurgeon.agents.agent import SKILL, Install
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
@@ -196,8 +196,7 @@ def system_unit(program: Command, config: str | None) -> str:
 
 def _unit(name: str, command: Iterable[str], settings: Settings, user: str = "") -> str:
     text = _packaged_text(name)
-    # For OpenClaw, allow its whole state directory, which contains `agents`.
-    roots = [root.path.removesuffix("/agents") or "/" for root in settings.root_directories()]
+    roots = [with_files_beside(root.path) for root in settings.root_directories()]
     written = dict.fromkeys((*roots, settings.state_dir))
     writable = [f"ReadWritePaths={_unit_word('-' + path)}\n" for path in written]
     state_dir = _unit_word(settings.state_dir)

@@ -21,6 +21,7 @@ class ClaudeInstall(Install):
     parsed, directory = staticmethod(json.loads), staticmethod(home_directory)
     skill = f"deploy/claude-code/{SKILL}"
     plugin = "deploy/claude-code"
+    resume = "claude --continue"
 
     def configuration(self) -> str:
         home = os.environ.get("CLAUDE_CONFIG_DIR", "").strip() or "~"

@@ -32,9 +32,12 @@ class OpenClawHome(Home):
     side_files = rf"\.trajectory\.jsonl$|\.checkpoint\.[0-9a-fA-F-]{{36}}\.jsonl$|{archives}"
     skipped = frozenset({"subagent-artifacts"})
     any_format = True
+    # Seen in the argument `session`: 2026.7.35 writes `main/e…742d`, 2026.9.6 writes `***`.
+    masks = ("…", "***")
+    root_name = "agents"
 
     def root(self) -> str:
-        return os.path.join(state_directory(), "agents")
+        return os.path.join(state_directory(), self.root_name)
 
     def owner(self, path: str) -> Owner | None:
         return _owner(path.rpartition(os.sep)[0])
