@@ -15,6 +15,7 @@ from brainsurgeon.operations.restore import restore_all
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions as list_sessions
 from brainsurgeon.operations.show import cat
+from brainsurgeon.operations.status import describe_databases
 from brainsurgeon.store import database
 from brainsurgeon.store.database import PAGE
 from building import claw_agent
@@ -343,3 +344,22 @@ def test_a_damaged_page_of_an_index_hides_no_other_session(tmp_path, table):
     assert report.files_seen == len(sessions) - len(lost)
     assert report.files_failed == 0
     assert report.sessions_changed > 0
+
+
+def test_the_status_names_the_agent_whose_database_is_no_file(tmp_path):
+    """What is at its place may be a directory or a link: its agent is known by the place."""
+    world = ClawWorld(tmp_path)
+    for name, place in ("a", "directory"), ("b", "link"):
+        above = world.root / name / "agent"
+        above.mkdir(parents=True)
+        if place == "directory":
+            (above / "openclaw-agent.sqlite").mkdir()
+        else:
+            (above / "openclaw-agent.sqlite").symlink_to(world.claw.path)
+
+    databases = describe_databases(world.settings())
+
+    assert {one.agent: one.left_alone for one in databases} == {
+        "a": "not a plain file", "b": "not a plain file", "main": None,
+    }  # fmt: skip
+    world.close()

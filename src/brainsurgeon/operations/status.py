@@ -12,14 +12,12 @@ from brainsurgeon.agents import (
     agent_at,
     databases_of,
     is_database,
-    owner_of,
 )
 from brainsurgeon.agents.rows import Database
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
 from brainsurgeon.files.reading import RefusedError, open_session
-from brainsurgeon.formats.recognition import UNKNOWN
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind
@@ -55,10 +53,12 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
 
 def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
     inside, kept = f"{item.path}/", databases_of(item.path)
-    title = agent_at(inside).title
+    agent = agent_at(inside)
+    title = agent.title
     if isinstance(item, Unreadable):
-        owner = owner_of(inside, UNKNOWN, lambda: b"")
-        return DatabaseStatus(owner.name, title, item.path, None, None, item.why, kept.note)
+        owner = agent.home.owner(inside)
+        name = owner.name if owner else os.path.basename(item.path)
+        return DatabaseStatus(name, title, item.path, None, None, item.why, kept.note)
     try:
         schema = layout_of(item)
         if schema.empty:
