@@ -171,6 +171,27 @@ def test_sub_agents_share_the_budget_of_their_session(tmp_path):
     world.close()
 
 
+@pytest.mark.parametrize("place", ["main/sessions", "elsewhere"])
+def test_sub_agents_are_known_by_the_index_beside_them(world, place):
+    """An index of OpenClaw is read wherever it is, also outside of an agent's directory."""
+    world.directory = world.root / place
+    world.directory.mkdir(exist_ok=True)
+    for name in ("own", "child", "third"):
+        talk = Conversation(name)
+        talk.turn(f"seen by {name}")
+        world.put(f"{name}.jsonl", talk.bytes())
+    (world.directory / "sessions.json").write_text(json.dumps({
+        "agent:main:main": {"sessionId": "own"},
+        "agent:main:subagent:1": {"sessionId": "child", "spawnedBy": "agent:main:main"},
+        "agent:main:other": {"sessionId": "third", "spawnedBy": "agent:main:cron"},
+    }))  # fmt: skip
+
+    report = evidence(world, "own", subagents=True)
+
+    assert "seen by child" in report.evidence
+    assert "seen by third" not in report.evidence
+
+
 def request_with(*texts, failed=()):
     """Return a request of Anthropic's API with these results, indented unusually."""
     blocks = [

@@ -177,6 +177,14 @@ def databases_of(path: str) -> Databases:
     raise OSError(errno.ENODEV, "no agent has its database at this path")
 
 
+def started(path: str, key: str | None) -> Callable[[str], bool]:
+    """Return a check whether the session at `path` started the one at another path."""
+    # An index of sessions is read wherever it is. A database belongs to one agent.
+    homes = _HOMES if key is None else (agent_at(path).home,)
+    checks = [home.started(path, key) for home in homes]
+    return lambda other: any(check(other) for check in checks)
+
+
 def directories_of(working_directory: str) -> Iterator[str]:
     """Yield the directories of agents that work in a directory."""
     listed = (home.directory_of(working_directory) for home in _HOMES)

@@ -199,7 +199,7 @@ def own_session(settings: Settings, store: Store, caller: Caller, name: str | No
 
 def started_by(own: Session, others: list[Session]) -> list[Session]:
     key = own.file.key if own.file else None
-    is_started = agents.agent_at(own.path).home.started(own.path, key)
+    is_started = agents.started(own.path, key)
     return [item for item in others if is_started(item.path)]
 
 
