@@ -110,8 +110,10 @@ def keeper_of(path: str) -> Owner | None:
 
 def agent_of(path: str, form: str | None) -> Agent:
     """Return the agent that writes a session of a known format."""
-    kept = next((agent for agent in _KEEPERS if agent.home.owner(path)), None)
-    return kept or _BY_FORMAT.get(form or "", DESCRIBED)
+    agent = _BY_FORMAT.get(form or "", DESCRIBED)
+    if agent.home.owner(path):
+        return agent
+    return next((kept for kept in _KEEPERS if kept.home.owner(path)), agent)
 
 
 def agent_at(path: str) -> Agent:

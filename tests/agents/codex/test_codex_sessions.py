@@ -165,8 +165,11 @@ def test_a_thread_at_work_waits_for_the_end_of_its_turn(codex, end):
     assert codex.scan(**LEAN).sessions[0].outcome == "changed"
 
 
-def test_a_thread_whose_lock_is_held_is_left_alone(codex):
+@pytest.mark.parametrize("directory", ["sessions/2026/11/28", "sessions", "archived_sessions"])
+def test_a_thread_whose_lock_is_held_is_left_alone(codex, directory):
     """Codex holds the lock of every thread that it has loaded, also through another page."""
+    codex.directory = codex.root / directory
+    codex.directory.mkdir(exist_ok=True)
     path = codex.sample("paginated-0.171.0")
     before = path.read_bytes()
     codex.locks.mkdir()
