@@ -358,6 +358,7 @@ def test_a_root_may_have_a_format_that_the_configuration_describes(loaded, probl
     assert loaded(f"formats.mine = {LOG}\n{root}").roots[0].format == "mine"
     assert "mine" in FORMATS
     assert "did you mean" not in problems(root)[0]
+    loaded("keep_recent = 1\n")
     assert "mine" not in FORMATS
 
 
@@ -960,3 +961,12 @@ def test_commented_examples_of_the_example_file_are_valid(tmp_path):
     assert settings.request_bytes == {"gemini-*": 20_000_000}
     assert defaults.items() <= settings.model_dump().items()
     assert os.path.isabs(settings.roots[0].path)
+
+
+def test_after_a_refused_configuration_the_described_formats_are_still_known(loaded, problems):
+    """A daemon goes on with its former settings, so it still recognises their logs."""
+    loaded(f"formats.mine = {LOG}\n")
+
+    assert problems(f"keep_recnt = 1\nformats.other = {LOG}\n")
+    assert "mine" in FORMATS
+    assert "other" not in FORMATS

@@ -32,7 +32,8 @@ _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 _FORMS = [agent.form for agent in sorted(AGENTS, key=lambda one: not one.form.repeats)]
 # Of all formats that recognise a file, the first is its own. Also those that are described.
 FORMATS: dict[str, Format] = {form.name: form for form in (*_FORMS, *DESCRIPTIONS)}
-_OWN_FORMATS = frozenset(FORMATS)
+OWN_FORMATS = tuple(FORMATS)
+Formats = list[Format]
 INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
 PLUGINS = [command for command, install in INSTALLS.items() if install.plugin]
 _SIDE_FILE, _ARCHIVE = (
@@ -48,22 +49,29 @@ SKIPPED_DIRECTORIES = frozenset({"node_modules", ".git"}).union(*(one.skipped fo
 DATABASES = [agent.databases for agent in AGENTS if agent.databases]
 
 
-def learn(tables: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """Know the formats that a configuration describes, and no longer those of another.
+def described_in(
+    tables: Mapping[str, Mapping[str, Any]],
+) -> tuple[Formats, list[tuple[str, str, str]]]:
+    """Return the formats that a configuration describes, and what is wrong.
 
-    Return what is wrong: the name of the format, the key in its table, and why.
+    That is the name of a format, the key in its table, and why.
     """
-    taken = _OWN_FORMATS | {AUTO, ANY}
+    taken = {*OWN_FORMATS, AUTO, ANY}
     why = "wants another name: this program has such a format"
-    forms, wrong = list[Format](), [(name, "", why) for name in tables if name in taken]
+    forms, wrong = Formats(), [(name, "", why) for name in tables if name in taken]
     for name, table in tables.items():
         try:
             forms += [described(name, table)] if name not in taken else []
         except ContradictionError as error:
             wrong.append((name, error.key, str(error)))
+    return forms, wrong
+
+
+def learn(forms: Formats) -> None:
+    """Know the formats that a configuration describes, and no longer those of another."""
+    known = {form.name: form for form in (*_FORMS, *forms, *DESCRIPTIONS)}
     FORMATS.clear()
-    FORMATS.update({form.name: form for form in (*_FORMS, *forms, *DESCRIPTIONS)})
-    return wrong
+    FORMATS.update(known)
 
 
 def default_root() -> str:

@@ -3,11 +3,12 @@
 import json
 import os
 import re
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -18,6 +19,9 @@ from brainsurgeon.errors import ConfigError
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import Setting
 from brainsurgeon.model.sessions import AUTO
+
+if TYPE_CHECKING:
+    from brainsurgeon.agents import Formats
 
 MAX_QUOTED = 120  # characters of a value that a message quotes
 _TABLES: dict[str | int, type[SettingsTable]] = {
@@ -83,8 +87,8 @@ def quoted(value: Any) -> str:
     return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
 
 
-def _format_problems(table: dict[str, Any]) -> Iterator[str]:
-    """Learn the formats that a configuration describes. Yield what is wrong about formats."""
+def _formats(table: dict[str, Any], problems: list[str]) -> "Formats":
+    """Return the formats that a configuration describes. Note what is wrong about formats."""
     given, roots = table.get("formats"), table.get("roots")
     described = given if isinstance(given, dict) else {}
     named = {
@@ -93,19 +97,21 @@ def _format_problems(table: dict[str, Any]) -> Iterator[str]:
         if isinstance(root, dict) and isinstance(root.get("format", AUTO), str)
     }
     if not described and {*named.values()} <= {AUTO}:
-        return
+        return []
     from brainsurgeon import agents  # noqa: PLC0415
 
     tables = {name: one for name, one in described.items() if isinstance(one, dict)}
-    for name, key, why in agents.learn(tables):
-        yield f"formats.{name}{'.' * bool(key)}{key}: {why}"
-    known = [AUTO, *dict.fromkeys((*agents.FORMATS, *tables))]
+    forms, wrong = agents.described_in(tables)
+    problems += [f"formats.{name}{'.' * bool(key)}{key}: {why}" for name, key, why in wrong]
+    known = [AUTO, *dict.fromkeys((*agents.OWN_FORMATS, *tables))]
     for number, form in named.items():
         if form not in known:
             meant = closest(form.lower(), known)
             hint = f"; did you mean {meant}?" if meant else ""
             wanted = f"wants {', '.join(known)}"
-            yield f"roots[{number}].format: {wanted}, but {quoted(form)} is given{hint}"
+            given_text = f"{wanted}, but {quoted(form)} is given{hint}"
+            problems.append(f"roots[{number}].format: {given_text}")
+    return forms
 
 
 def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
@@ -205,7 +211,7 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     table.setdefault("state_dir", default_state_dir())
     if table.get("rules") and "trigger_types" in table:
         problems.append("rules and trigger_types: give one of the two")
-    problems += _format_problems(table)
+    forms = _formats(table, problems)
     try:
         settings = Settings.model_validate(table)
     except ValidationError as error:
@@ -214,6 +220,11 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
     problems += _contradictions(settings, table)
     if problems:
         raise _invalid(source, problems, lines)
+    # Not earlier: after an error, a daemon goes on with its former settings.
+    if forms or "brainsurgeon.agents" in sys.modules:  # else no former settings described any
+        from brainsurgeon import agents  # noqa: PLC0415
+
+        agents.learn(forms)
     return settings, warnings
 
 
