@@ -103,7 +103,7 @@ def test_changed_results_have_a_new_version():
             values = [astuple(replace(one, hashed=None)) for one in transcript.values(index)]
             digest.update(repr((*found, *values, transcript.chain.dead.get(index))).encode())
 
-    assert (CODEX.version, digest.hexdigest()) == (2, "b08d6471")
+    assert (CODEX.version, digest.hexdigest()) == (3, "10a4ad0d")
 
 
 def test_a_compaction_replaces_the_items_before_it():
@@ -222,6 +222,22 @@ def test_messages_without_an_id_are_named_by_their_texts():
 
     assert len(names) == 1
     assert reading(META, message("user", PICTURE, TEXT)).transcript.entries[1].ident not in names
+
+
+def test_items_without_ids_have_names_that_nothing_else_has():
+    """In old files, a call, its result, and what is shown of it have only the id of the call."""
+    call = item(type="custom_tool_call", name="apply_patch", input="p", call_id="call_1")
+    shown = event(type="patch_apply_end", call_id="call_1", stdout="s" * 900)
+    newer = event(type="item_completed", item={
+        "type": "FileChange", "id": "call_1", "stdout": "s" * 900})  # fmt: skip
+    entries = reading(META, call, shown, output("o", "call_1"), newer).transcript.entries
+
+    assert [entry.ident for entry in entries[1:]] == [
+        "call_1-call", "call_1-shown", "call_1", "call_1-shown",
+    ]  # fmt: skip
+    random = f"call_{'Ab3' * 8}"
+    assert all(CODEX.random_ids.fullmatch(random + end) for end in ("", "-call", "-shown"))
+    assert not CODEX.random_ids.fullmatch("call_1")
 
 
 @pytest.mark.parametrize("line", [

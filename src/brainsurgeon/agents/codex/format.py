@@ -135,14 +135,14 @@ def _left_open(entries: Sequence[Entry]) -> str | None:
 
 class Codex(Format):
     name = "codex"
-    version = 2
+    version = 3
     archives = None
     repeats = True
     has_fields = False
     block_type = "input_text"
     wrappers = frozenset({"Ok"})  # around the result of a tool, in events of legacy files
     random_ids = re.compile(
-        rf"([a-z]+_)?{UUID}|call_[A-Za-z0-9]{{20,}}|(rs|msg|fc|fco|ctc|ctco)_[0-9a-f]{{32,}}"
+        rf"(([a-z]+_)?{UUID}|call_[A-Za-z0-9]{{20,}}|[a-z]+_[0-9a-f]{{32,}})(-call|-shown)?"
     )
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
@@ -267,8 +267,17 @@ def _beside(item: JsonObject, at: KeyPath, kind: str, time: float | None, raw: b
 
 
 def _ident(item: JsonObject) -> str | None:
-    """Return the id of an item, else that of its call, else a digest of its texts."""
-    named = usable_id(item.get("id")) or usable_id(item.get("call_id") or item.get("turn_id"))
+    """Return the id of an item, else one made from that of its call, else from its texts.
+
+    A newer release adds ids to old items, but not to all that belong to a call. So only the result
+    has the id of the call itself: if it gets another, nothing else is taken for it.
+    """
+    kind, call = str_or_empty(item.get("type")), usable_id(item.get("call_id"))
+    named = usable_id(item.get("id"))
+    if kind in _SHOWN and (call or named):
+        return f"{call or named}-shown"
+    named = named or (f"{call}-call" if call and kind in _CALLS else call)
+    named = named or usable_id(item.get("turn_id"))
     if named or not isinstance(item.get("content", item.get("message")), str | list):
         return named
     texts = [
