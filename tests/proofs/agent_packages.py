@@ -37,11 +37,16 @@ CLAUDE_CODES = {
     for release in ("2.1.112", "2.1.220", "2.1.260", "2.1.330", "2.1.332")
 }
 CLAUDE_CODE = CLAUDE_CODES["2.1.332"]
-CODEX = ("codex-0.169.0", ("@openai/codex@0.169.0",))
+# The last that writes legacy files, one with pages, and the latest.
+CODEXES = {
+    release: (f"codex-{release}", (f"@openai/codex@{release}",))
+    for release in ("0.145.0", "0.169.0", "0.171.0")
+}
+CODEX = CODEXES["0.169.0"]
 TIMEOUTS = {  # seconds
     PI: 180, PI_LATEST: 180, PI_MODELS: 180,
     OPENCLAW: 900, OPENCLAW_LATEST: 900, OPENCLAW_FIRST: 900,
-    **dict.fromkeys(CLAUDE_CODES.values(), 300), CODEX: 300,
+    **dict.fromkeys((*CLAUDE_CODES.values(), *CODEXES.values()), 300),
 }  # fmt: skip
 
 _HOME = machine.real_homes()[0]

@@ -112,7 +112,7 @@ def session_for(
     NotFoundError or AmbiguousError.
     """
     scope, listed = caller.scope, sessions_in(settings, store, caller.scope)
-    if told := _told(caller, listed, name):
+    if told := _told(caller, listed, name, holds):
         return told
     begun = time.monotonic()
     while True:
@@ -137,7 +137,10 @@ def session_for(
         listed = sessions_in(settings, store, scope) or listed
 
 
-def _told(caller: Caller, listed: list[Session], name: str | None) -> Session | None:
+def _told(
+    caller: Caller, listed: list[Session], name: str | None,
+    holds: Callable[[Session], bool] | None,
+) -> Session | None:  # fmt: skip
     """Return the session that a call, its caller's scope or its agent names, or None."""
     if name:
         return session_among(listed, name)
@@ -147,7 +150,10 @@ def _told(caller: Caller, listed: list[Session], name: str | None) -> Session | 
         return listed[0] if len(listed) == 1 else _only_one(listed, None)
     thread = agents.thread_in(caller.meta)  # it is in the names of the session's files
     own = (item for item in listed if thread and item.file and thread in paths.basename(item.path))
-    return next(iter(_newest_first(list(own))), None)
+    newest = next(iter(_newest_first(list(own))), None)
+    # A session without a record may be a new fork: the store does not know its entries.
+    fits = newest is None or holds is None or newest.record is None or holds(newest)
+    return newest if fits else None
 
 
 def _only_holder(listed: list[Session], holds: Callable[[Session], bool] | None) -> Session | None:

@@ -1,12 +1,14 @@
 """Driver of the real Codex: turns against a scripted model on loopback."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
-from proofs.agent_packages import CODEX, package
+from proofs.agent_packages import CODEXES, package
 from proofs.live.program import lines_of
 
 PATIENCE = 120
@@ -33,13 +35,13 @@ enabled = false
 class Codex:
     """One home with one workspace; each turn is a process of its own."""
 
-    def __init__(self, base, model):
+    def __init__(self, base, model, release="0.169.0"):
         self.base, self.model = base, model
         self.home, self.workspace = base / "codex-home", base / "workspace"
         self.config = self.home / ".codex"
         for place in (self.config, self.workspace, base / "tmp"):
             place.mkdir(parents=True)
-        program = package(CODEX) / "@openai"
+        program = package(CODEXES[release]) / "@openai"
         self.program = next(
             path for path in program.glob("codex-*/vendor/*/*/codex") if path.is_file()
         )
@@ -56,10 +58,11 @@ class Codex:
     def path(self):
         return max(self.config.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
-    def turn(self, *rounds):
+    def turn(self, *rounds, words=None):
+        """Run a turn of the newest thread, or of the one that `words` name; return its requests."""
         number, prompt = self.model.script(*rounds)
         known = list(self.config.rglob("rollout-*.jsonl"))
-        words = ["resume", "--last"] if known else []
+        words = words or (["resume", "--last"] if known else [])
         process = subprocess.run(
             [self.program, "exec", *words, "--json", "--skip-git-repo-check", prompt],
             env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
@@ -74,6 +77,28 @@ class Codex:
         requests = self.model.of(number)
         assert len(requests) == len(rounds) + 1
         return requests
+
+    @contextmanager
+    def serving(self):
+        """Run an app server; yield a function that loads a thread by its id."""
+        with subprocess.Popen(
+            [self.program, "app-server"], env=self.environment, cwd=self.workspace,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ) as server:  # fmt: skip
+            numbers = itertools.count(1)
+
+            def ask(method, **params):
+                number = next(numbers)
+                said = json.dumps({"id": number, "method": method, "params": params})
+                server.stdin.write(said.encode() + b"\n")
+                server.stdin.flush()
+                answers = map(json.loads, server.stdout)
+                answer = next(one for one in answers if one.get("id") == number)
+                assert "error" not in answer, answer
+
+            ask("initialize", clientInfo={"name": "proof", "version": "1"})
+            yield lambda thread: ask("thread/resume", threadId=thread)
+            server.terminate()
 
 
 def printing(tag, lines=80):

@@ -1,0 +1,126 @@
+"""The real Codex with pruned threads: turns, forks, a scan beside it, and the way back."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proofs.agent_packages import CODEXES
+from proofs.live.codex import Codex, printing
+from proofs.live.program import configure, ours
+from proofs.live.responses import Responses
+
+pytestmark = pytest.mark.long(proves=("formats", "agents", "planning", "rewrite", "files"))
+
+SCANNING = Path(__file__).parent / "live" / "scanning.py"
+TAKEN = b"[[extracted-"
+releases = pytest.mark.parametrize("release", CODEXES)
+paginated = pytest.mark.parametrize("release", [*CODEXES][1:])
+
+
+@pytest.fixture
+def driven(tmp_path, release):
+    """Return a Codex of the release with a thread of four turns."""
+    with Responses() as model:
+        codex = Codex(tmp_path, model, release)
+        codex.environment["BRAINSURGEON_CONFIG"] = str(tmp_path / "config.toml")
+        configure(tmp_path, codex.config / "sessions", when="always", keep_recent=1)
+        for number in range(4):
+            codex.turn(printing(f"turn {number}"), printing(f"more of turn {number}"))
+        yield codex
+
+
+def items(request):
+    return [(item["type"], item.get("id"), item.get("call_id")) for item in request["input"]]
+
+
+def length(request):
+    return len(json.dumps(request["input"]))
+
+
+def next_request(codex, base):
+    """Return what the next turn would send; afterwards, the home is as before."""
+    kept = base / "kept"
+    shutil.copytree(codex.config, kept, symlinks=True)
+    [request, _] = codex.turn(printing("one more", 2))
+    shutil.rmtree(codex.config)
+    kept.rename(codex.config)
+    return request
+
+
+@releases
+def test_pruned_thread_has_the_same_items_and_comes_back(driven, tmp_path, release):
+    """Requests have the same items and half the size; after a restore, every byte is back."""
+    path, before = driven.path, driven.path.read_bytes()
+    seen, whole = path.stat(), next_request(driven, tmp_path)
+    ours(driven, "scan")
+    pruned = path.read_bytes()
+
+    assert TAKEN in pruned
+    assert path.stat().st_mtime_ns == seen.st_mtime_ns
+    assert (len(pruned) == len(before)) == (release != "0.145.0")
+    [request, _] = driven.turn(printing("the next", 2))
+    assert items(request)[:-1] == items(whole)[:-1]
+    assert length(request) < length(whole) / 2
+
+    ours(driven, "restore", "--all")
+    assert driven.path.read_bytes()[: len(before)] == before
+    [request, _] = driven.turn(printing("the last", 2))
+    assert TAKEN.decode() not in json.dumps(request)
+
+
+@paginated
+def test_forks_before_and_after_a_scan_continue_the_same_thread(driven, tmp_path, release):
+    """A fork begins at an offset in the file of its thread, and has what that thread has."""
+    thread = driven.path.stem[-36:]
+    fork = ["fork", thread]
+    driven.turn(printing("first fork", 2), words=fork)
+    first = driven.path.stem[-36:]
+    ours(driven, "scan")
+    [later, _] = driven.turn(printing("second fork", 2), words=fork)
+    [again, _] = driven.turn(printing("the first again", 2), words=["resume", first])
+    [own, _] = driven.turn(printing("the thread", 2), words=["resume", thread])
+    shared = [one for one in items(own) if one[0] == "function_call_output"][:8]
+
+    for request in (later, again, own):
+        assert [one for one in items(request) if one in shared] == shared
+        assert json.dumps(request).count(TAKEN.decode()) >= 6
+
+
+@releases
+def test_scans_beside_a_codex_lose_no_line_and_refuse_no_turn(driven, tmp_path, release):
+    """While scans follow each other, each turn ends well, and its lines are all there."""
+    command = [sys.executable, SCANNING, tmp_path / "config.toml"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=driven.environment) as scanning:
+        assert scanning.stdout.readline() == b"scanning\n"
+        for number in range(6):
+            driven.turn(printing(f"beside {number}"))
+        scanning.send_signal(signal.SIGTERM)
+        counts = json.loads(scanning.stdout.read())
+    lines = [json.loads(line) for line in driven.path.read_bytes().splitlines()]
+    kinds = [line["payload"].get("type") for line in lines]
+
+    assert counts["changed"] > 0
+    assert "failed" not in counts
+    assert kinds.count("task_started") == kinds.count("task_complete") == 10
+    assert kinds.count("function_call") == kinds.count("function_call_output") == 14
+    if release != "0.145.0":
+        assert [line["ordinal"] for line in lines] == list(range(len(lines)))
+    ours(driven, "restore", "--all")
+    assert TAKEN not in driven.path.read_bytes()
+
+
+@paginated
+def test_a_loaded_thread_is_left_alone(driven, release):
+    """A Codex that has a thread open keeps its lock: the scan changes nothing."""
+    before = driven.path.read_bytes()
+    with driven.serving() as loaded:
+        loaded(driven.path.stem[-36:])
+        ours(driven, "scan")
+        assert driven.path.read_bytes() == before
+    ours(driven, "scan")
+    assert TAKEN in driven.path.read_bytes()
