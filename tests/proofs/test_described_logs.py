@@ -1,27 +1,128 @@
 """Logs that are only described, through the whole program: scan, evidence, restore, undo."""
 
+import json
+import os
+import re
+import time
+
 import pytest
 
-from building.world import SAMPLES
+from brainsurgeon import api
+from brainsurgeon.lookup.scope import Scope
+from building.mcp_agent import call_tool
+from building.world import SAMPLES, append
 
 LOGS = sorted((SAMPLES / "described").iterdir())
-MIXED = {"keep_recent": 0, "min_value_length": 300}
+RULES = {"keep_recent": 0, "min_value_length": 300, "when": "always"}
+PLACEHOLDER = re.compile(rb"\[\[extracted-([^\]]+)\]\]")
+each_log = pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+@each_log
 def test_a_described_log_is_pruned_and_restored_to_the_byte(world, log):
-    """A second scan finds nothing; each value comes back alone, and all of them to the byte."""
+    """A second scan finds nothing; at the end, bytes and times are those of before."""
     path = world.put("log.jsonl", log.read_bytes())
     before, times = path.read_bytes(), path.stat().st_mtime_ns
 
-    first = world.scan(**MIXED)
+    assert world.scan(**RULES).sessions_changed == 1
     pruned = path.read_bytes()
-    assert first.sessions_changed == 1
     assert pruned.count(b"[[extracted-") >= 3
-    assert len(pruned) < len(before)
-    assert world.scan(**MIXED).sessions_changed == 0
+    assert world.scan(**RULES).sessions_changed == 0
     assert path.read_bytes() == pruned
-
     world.restore_all(pristine=True)
     assert path.read_bytes() == before
     assert path.stat().st_mtime_ns == times
+
+
+@each_log
+def test_a_value_of_a_described_log_comes_back_alone(world, log):
+    """It stays for a while, as its entry says; a pinned entry is never extracted."""
+    path = world.put("log.jsonl", log.read_bytes())
+    world.scan(**RULES)
+    ident = PLACEHOLDER.search(path.read_bytes())[1].decode()
+    line = next(line for line in path.read_bytes().splitlines() if ident.encode() in line)
+    number = path.read_bytes().splitlines().index(line)
+
+    world.restore(ident)
+    entry = json.loads(path.read_bytes().splitlines()[number])
+    assert entry.pop("_restored")
+    assert entry == json.loads(log.read_bytes().splitlines()[number])
+    api.set_extractable(world.settings(), world.store, ident, False, clock=world.clock)
+    world.clock = lambda: time.time() + 7200
+    world.scan(**RULES)
+    entry = json.loads(path.read_bytes().splitlines()[number])
+    assert entry["_extractable"] is False
+    assert PLACEHOLDER.search(path.read_bytes().splitlines()[number]) is None
+
+
+@each_log
+def test_evidence_of_a_described_log_has_each_call_with_its_result(world, log):
+    """Before and after an extraction, it is the same."""
+    world.put("log.jsonl", log.read_bytes())
+    before = api.evidence(world.settings(), world.store, "log", world.clock())
+
+    world.scan(**RULES)
+    after = api.evidence(world.settings(), world.store, "log", world.clock())
+
+    assert len(before.index) >= 2
+    assert not [line for line in before.index if "unknown" in line]
+    assert after == before
+
+
+def openai_turn(name, arguments, answer):
+    return [
+        {"role": "user", "content": "what was it?"},
+        {"role": "assistant", "content": "", "tool_calls": [
+            {"id": "own", "type": "function",
+             "function": {"name": name, "arguments": json.dumps(arguments)}}]},
+        {"role": "tool", "tool_call_id": "own", "name": name, "content": answer},
+        {"role": "assistant", "content": "That."},
+        *[{"role": role, "content": "go on"} for role in ("user", "assistant")] * 2,
+    ]  # fmt: skip
+
+
+def qwen_turn(name, arguments, answer):
+    line = lambda kind, *parts: {  # noqa: E731
+        "uuid": os.urandom(16).hex(), "sessionId": "s", "type": kind,
+        "message": {"role": kind, "parts": list(parts)},
+    }  # fmt: skip
+    return [
+        line("user", {"text": "what was it?"}),
+        line("assistant", {"functionCall": {"id": "own", "name": name, "args": arguments}}),
+        line("tool_result", {"functionResponse": {
+            "id": "own", "name": name, "response": {"output": answer}}}),
+        line("assistant", {"text": "That."}),
+        *[line(kind, {"text": "go on"}) for kind in ("user", "assistant") * 2],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("log", "turn"),
+    [("openai-chat-nanobot", openai_turn), ("qwen-code", qwen_turn)],
+)
+def test_our_own_call_in_a_described_log_is_redacted(world, log, turn):
+    """The value comes back through the tool; call and answer are shortened, and can be undone."""
+    path = world.put("log.jsonl", (SAMPLES / "described" / f"{log}.jsonl").read_bytes())
+    world.scan(**RULES)
+    ident = PLACEHOLDER.search(path.read_bytes())[1].decode()
+    arguments = {"action": "restore", "entry": ident, "session": str(path)}
+    tool = "mcp_brainsurgeon_purge_control"
+    append(path, turn(tool, arguments, "")[:2])
+    os.utime(path)
+    failed, answer = call_tool(world.settings(), Scope(), arguments)
+    assert not failed, answer
+    assert json.loads(answer)["redacted"] is True
+    append(path, turn(tool, arguments, answer)[2:])
+    os.utime(path, (time.time() - 60,) * 2)
+
+    world.scan(**RULES)
+    lines = path.read_bytes().splitlines()
+
+    redacted = [json.loads(line) for line in lines if b'"_redacted"' in line]
+    assert len(redacted) == 2
+    assert f"Restored {ident}." in json.dumps(redacted[1])
+    assert answer not in json.dumps(redacted[1])
+    assert f"[[extracted-{ident}]]" not in path.read_text()
+    world.restore_all(pristine=True)
+    assert b"_redacted" not in path.read_bytes()
+    assert json.dumps(answer, ensure_ascii=False) in path.read_text()
