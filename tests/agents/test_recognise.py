@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.agents import FORMATS
+from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.formats.recognition import recognise
 from building.format_reading import HEADER
 from building.world import dump
@@ -158,3 +158,9 @@ def test_recognise_skips_byte_order_marks_and_broken_lines():
     torn = recognise([b"", b'{"torn', b"7", dump(HEADER)], FORMATS)
 
     assert marked.form is torn.form is OPENCLAW
+
+
+def test_name_of_a_session_has_something_before_its_ending():
+    """A hidden file that is called only `.jsonl` is no session."""
+    assert is_session_name("a.jsonl")
+    assert not is_session_name(".jsonl")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from brainsurgeon.files.processes import ancestors, lives
 from building.claw import start_time
 from building.processes import wait_until
@@ -42,6 +44,21 @@ def test_malformed_start_time_is_ignored(other_process):
     """A process lives whatever its recorded start time, unless that is another number."""
     assert lives(other_process.pid, "yesterday")
     assert lives(other_process.pid, None)
+
+
+def test_process_whose_status_is_hidden_lives(other_process):
+    """Where /proc shows nothing about a process, it counts as the recorded one."""
+    code = f"from brainsurgeon.files.processes import lives; print(lives({other_process.pid}, 1))"
+    hidden = 'mount -t tmpfs none /proc && exec "$0" -c "$1"'
+    result = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", hidden, sys.executable,
+         code],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if b"unshare" in result.stderr or b"mount" in result.stderr:
+        pytest.skip("no user namespaces here")
+
+    assert (result.stdout, result.stderr) == (b"True\n", b"")
 
 
 def test_ancestors_begin_with_this_process():

@@ -9,6 +9,7 @@ import pytest
 
 from brainsurgeon.errors import StoppedError
 from brainsurgeon.model.text import iso
+from brainsurgeon.model.turns import Spent
 from brainsurgeon.operations.sessions import session_costs
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.calls import costs_of
@@ -381,3 +382,11 @@ def test_sums_of_calls_keep_the_dearer_prompts_apart(world):
 
     [model] = costs_of(world.store.spending.total(), ())
     assert (model.calls, model.dollars) == (2, pytest.approx(0.006 + 0.07))
+
+
+def test_dearest_model_is_named_first():
+    """Models are sorted by dollars, not by the tokens that were sent to them."""
+    cheap = Spent("cheap", priced=True, calls=1, tokens=9_000, dollars=0.1)
+    dear = Spent("dear", priced=True, calls=1, tokens=1_000, dollars=0.5)
+
+    assert [cost.model for cost in costs_of([cheap, dear], ())] == ["dear", "cheap"]

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -179,4 +180,37 @@ def test_change_is_given_up_if_a_request_was_recorded_since_it_was_planned(world
     assert isinstance(refused, BusyError)
     assert (after, left) == (before, ([], []))
     assert entry_text(path, first) == "x" * 4000
+    assert entry_text(path, second) == f"[[extracted-{second}]]"
+
+
+def test_old_file_is_checked_for_the_last_time_after_a_while(world, conversation, monkeypatch):
+    """A process that opened the old file just before the exchange has this time to write to it."""
+    path = put_session(world, conversation)
+    monkeypatch.setattr(retire, "LOOK_BACK", 60)
+    settings = world.settings(keep_recent=0)
+    begun = time.monotonic()
+    with apply.examine_to_change(
+        settings, world.store, discovered(path), "main/s", world.clock
+    ) as examined:
+        plan = Planner(examined, examined.records).plan()
+        [rewrite] = apply.apply(world.store, [apply.Change(examined, plan)], world.clock)
+    recover.finish(rewrite, hurry=True)
+
+    assert begun + 60 <= rewrite.due <= time.monotonic() + 60
+    assert world.leftovers() == []
+
+
+def test_rewrite_records_which_placeholders_its_session_lost(world, conversation):
+    """A placeholder that the agent replaced no longer counts as standing after the next rewrite."""
+    path = put_session(world, conversation)
+    world.scan(keep_recent=0)
+    record = world.store.sessions.at(str(path))
+    before = world.store.placements.of_session(record.id)
+    second = conversation.turn("y" * 4000)
+    world.put("s.jsonl", conversation.bytes().replace(b"x" * 4000, b"a summary"))
+    report = world.scan(keep_recent=0)
+    [standing] = world.store.placements.of_session(record.id)
+
+    assert report.sessions_changed == 1
+    assert standing not in before
     assert entry_text(path, second) == f"[[extracted-{second}]]"

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.turns import Spent
 
 
 @pytest.fixture
@@ -108,3 +109,16 @@ def test_any_at_or_below_matches_a_path_and_its_directories(store, create_file, 
     assert store.sessions.any_at_or_below(directory)
     assert not store.sessions.any_at_or_below(directory[:-1])
     assert not store.sessions.any_at_or_below(f"{directory}/b.jsonl")
+
+
+def test_costs_of_later_calls_are_added_to_those_of_their_model(store):
+    """A session has one sum for each model, and for its calls with and without a price."""
+    spent = [Spent("opus", priced=priced, calls=1, tokens=100, dollars=0.5) for priced in (0, 1)]
+    for call in (1, 2):
+        with store.transaction():
+            store.spending.add("/s.jsonl", [call], spent)
+            store.spending.flush()
+
+    assert store.spending.of("/s.jsonl") == [
+        Spent("opus", priced=priced, calls=2, tokens=200, dollars=1.0) for priced in (0, 1)
+    ]
