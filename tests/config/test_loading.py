@@ -909,6 +909,17 @@ def test_a_removed_key_is_refused_with_what_applies_without_it(problems):
         assert problems(f"{key} = 1") == [f"{key}: no such key; it was removed: {now} (line 1)"]
 
 
+def test_a_variable_of_a_removed_key_is_a_warning_with_what_applies_without_it(monkeypatch):
+    """No other variable is suggested, although a name may resemble it."""
+    for key in REMOVED:
+        monkeypatch.setenv(f"BRAINSURGEON_{key.upper()}", "1")
+
+    assert load()[1] == [
+        f"BRAINSURGEON_{key.upper()} is no setting of this program: ignored; it was removed: {now}"
+        for key, now in sorted(REMOVED.items())
+    ]
+
+
 def test_the_example_file_names_at_most_30_keys():
     """At most 30 known keys appear in it, in use or commented out."""
     keys = re.findall(r"(?m)^(?:# )?(\w+) = ", EXAMPLE.read_text())

@@ -282,6 +282,7 @@ def _override(table: dict[str, Any], problems: list[str]) -> list[str]:
         if key not in Settings.model_fields:
             meant = closest(key, Settings.model_fields)
             hint = f"; did you mean {PREFIX}{meant.upper()}?" if meant else ""
+            hint = f"; it was removed: {REMOVED[key]}" if key in REMOVED else hint
             warnings.append(f"{variable} is no setting of this program: ignored{hint}")
             continue
         try:
