@@ -115,6 +115,15 @@ def test_giant_result_is_extracted_at_any_position():
     assert isinstance(decide(chars=5001, rules=giant, restored_at=900.0), Keep)
 
 
+@pytest.mark.parametrize("limits", [{"giant": 5000}, {"max_messages": 50}])
+def test_limits_of_requests_ignore_values_that_are_never_sent(limits):
+    """Removing a value that no request contains makes none shorter; it waits for its rule."""
+    for dead, decision in ((False, Extract), (True, Keep)):
+        part = Value(("x",), "tool_result", 9000, dead=dead)
+        decided = decision_on(part, None, EntryState("e", 60), Rules((), **limits), 1000.0)
+        assert isinstance(decided, decision)
+
+
 def test_max_messages_extracts_all_older_values():
     """With max_messages = 50, the 51st message from the end loses its values, however short."""
     capped = Rules((), max_messages=50)

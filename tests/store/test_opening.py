@@ -163,6 +163,16 @@ def test_directory_with_files_of_others_is_refused_as_state_directory(directory,
     assert mode(directory) == 0o755
 
 
+def test_file_with_content_called_locks_is_no_mark_of_ours(directory):
+    """The file of locks is empty; another one of this name is a file of others."""
+    make_state(directory, "passwd")
+    write(os.path.join(directory, "locks"), b"the keys of the house")
+    with pytest.raises(UsageError, match="has files of others and no store"):
+        open_store(directory)
+
+    assert mode(directory) == 0o755
+
+
 def test_directory_of_another_database_is_refused_as_state_directory(directory):
     """A `store.db` of another program makes no state directory; its files and mode stay."""
     make_state(directory)
