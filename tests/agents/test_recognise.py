@@ -4,6 +4,7 @@ import pytest
 
 from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.formats.recognition import recognise
+from brainsurgeon.model.sessions import ANY
 from building.format_reading import HEADER
 from building.world import dump
 
@@ -164,3 +165,12 @@ def test_name_of_a_session_has_something_before_its_ending():
     """A hidden file that is called only `.jsonl` is no session."""
     assert is_session_name("a.jsonl")
     assert not is_session_name(".jsonl")
+
+
+def test_a_value_that_is_nested_too_deeply_is_no_type():
+    """It would end the walk, and so the run: no format asks for the text of such a value."""
+    deep = b'{"type":' + b"[" * 1000 + b"]" * 1000 + b"}"
+    talk = [b'{"type":"title","v":1}', deep, b'{"type":"session","id":"one"}']
+
+    assert recognise([deep], FORMATS, ANY).reason == "not a known session format"
+    assert recognise(talk, FORMATS, ANY)[1:] == ("", "oh-my-pi", "one")

@@ -169,7 +169,9 @@ def _items(value: Any, key: str, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]
         yield (*path, key), value[key]
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
+    if isinstance(value, dict | list):  # no path names one, and it may be nested too deeply
+        return None
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -815,7 +815,7 @@ class ClaudeCode(Format):
         # Other agents also have `sessionId`, or chains of `uuid` and `parentUuid`.
         return any(
             ({"uuid", "parentUuid"} <= entry.keys() and _is_ours(entry))
-            or _BESIDE.get(str(entry.get("type")), "") in entry
+            or _BESIDE.get(str_or_empty(entry.get("type")), "") in entry
             for entry in entries
         )
 
