@@ -11,6 +11,7 @@ from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall
 from brainsurgeon.planning.calls import dollars_of
+from brainsurgeon.planning.reasoning import lost
 from brainsurgeon.planning.replay import (
     Prompted,
     Replay,
@@ -162,8 +163,8 @@ def test_thinking_waits_for_the_next_prompt():
     assert sizes(replay("always", events)) == WHEN_COLD
 
 
-@pytest.mark.parametrize(("third", "lost"), [(17_200, 500), (15_000, 0)])
-def test_reasoning_that_a_step_back_removed_is_not_lost_again(third, lost):
+@pytest.mark.parametrize(("third", "tokens"), [(17_200, 500), (15_000, 0)])
+def test_reasoning_that_a_step_back_removed_is_not_lost_again(third, tokens):
     """A change loses the reasoning behind it, but not what a shorter prompt left out before."""
     first, second, _, fourth = CALLS
     events = [
@@ -173,7 +174,12 @@ def test_reasoning_that_a_step_back_removed_is_not_lost_again(third, lost):
     replayed = Replay(Rules(()), "always", Price(), quiet=30, full=1e9)
     replayed.run(unpruned(events))
 
-    assert replayed.reasoning_lost == lost
+    assert replayed.reasoning_lost == tokens
+
+
+def test_reasoning_of_the_changed_line_itself_is_not_lost():
+    """Only the reasoning in lines behind a change is lost."""
+    assert lost([(100, 5), (200, 7), (300, 9)], 200) == 9
 
 
 def busy(turns):

@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.sessions import Fingerprint, SessionFile
 from brainsurgeon.store.scan_memory import FileMemory
-from brainsurgeon.store.sessions import DATABASE, WAITS
+from brainsurgeon.store.sessions import DATABASE, FAILED, WAITS
 
 NOW = 1_000_000.0
 MARK = Fingerprint(1, 2, 3, 4, 5)
@@ -43,6 +43,15 @@ def memory(store):
     memory = FileMemory(store, "rules", NOW)
     memory._rows = Counted(memory._rows)
     return memory
+
+
+@pytest.fixture
+def create_failed(store):
+    """Return a function that makes a file of a fingerprint; the last scan of MARK has failed."""
+    state = FileState(MARK, "rules", None, FAILED, "", NOW, NOW + 1000.0, NOW)
+    with store.transaction():
+        store.files.remember("/a/s.jsonl", state)
+    return lambda mark: SessionFile("/a", "/a", "s.jsonl", "a", "/a", "auto", mark)
 
 
 def test_idle_database_lists_only_its_own_sessions(memory):
@@ -106,3 +115,11 @@ def test_forget_missing_keeps_the_files_of_a_long_run(store):
         memory.forget_missing(store)
 
     assert sorted(store.files.all()) == [f"/a/{name}" for name in names[:-1]]
+
+
+def test_file_that_fails_again_waits_longer_unless_it_changed(create_failed, memory):
+    """The first failure of some bytes is tried again at once, later ones after growing pauses."""
+    same, changed = create_failed(MARK), create_failed(Fingerprint(1, 2, 3, 4, 6))
+
+    assert memory.try_again_at(changed, NOW) == NOW
+    assert memory.try_again_at(same, NOW) == NOW + 2 * 1000.0
