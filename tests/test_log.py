@@ -273,7 +273,7 @@ def test_reason_of_an_unknown_error_is_its_type(error, words):
 def log_lines(world, capsys, **settings):
     """Log a scan with a problem and a debug event, and return the lines on stderr."""
     log.set_up(world.settings(**settings))
-    report = ScanReport(dry_run=False, problems=[Unreadable("/r", "/r", "no such directory")])
+    report = ScanReport(dry_run=False, unreadable=[Unreadable("/r", "/r", "no such directory")])
     log.scan_finished(report)
     structlog.get_logger().debug("detail", module="test")
     shown = capsys.readouterr()

@@ -191,7 +191,7 @@ class _Daemon:
                 kept=self._transcripts,
             )  # fmt: skip
             if not only:
-                report.problems += doubtful_roots(self._settings)
+                report.unreadable += doubtful_roots(self._settings)
             log.scan_finished(report, set(self._logged_problems) if only else self._logged_problems)
             self._pass_on_signals()
         except Exception as error:  # noqa: BLE001  the next run may succeed

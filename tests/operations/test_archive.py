@@ -108,7 +108,7 @@ def test_restore_all_unarchives_every_turn(world, archived_session):
     """The turns are live again. Before that, `store purge` keeps the store."""
     path, before, ends = archived_session
     world.close()
-    [left] = purge(world.settings()).placeholders
+    [left] = purge(world.settings()).in_the_way
     world.restore_all()
     world.close()
 
@@ -500,8 +500,8 @@ def test_search_returns_the_first_fifty_matches(world):
     matches = found.hits
     assert (len(matches), found.more) == (MOST_HITS, True)
     assert (matches[0].path, matches[0].offset) == ("message.content", 401)
-    assert "Needle 0" in matches[0].text
-    assert len(matches[0].text) <= 120
+    assert "Needle 0" in matches[0].preview
+    assert len(matches[0].preview) <= 120
     assert find("needle 5[0-4]", regex=True)[0].entry_id == talk.lines[51]["id"]
     assert find("needle 5[0-4]") == []
     with pytest.raises(UsageError):
@@ -694,8 +694,8 @@ def test_search_reports_a_named_file_of_an_unknown_format(world):
     path = world.put("s.jsonl", b'{"a":"needle"}\n' * 3)
     find = lambda *named: search(world.settings(), world.store, "needle", *named)  # noqa: E731
 
-    assert find().unread == []
-    assert [item.reason for item in find(str(path)).unread] == ["not a known session format"]
+    assert find().not_searched == []
+    assert [item.reason for item in find(str(path)).not_searched] == ["not a known session format"]
 
 
 def test_search_finds_extracted_thinking(world):

@@ -302,7 +302,7 @@ def test_a_damaged_leaf_hides_only_its_session(tmp_path, pruned):
     again = world.scan(keep_recent=0)
     answers = {one.session: one for one in world.restore_all(pristine=True)}
 
-    assert not report.problems
+    assert not report.unreadable
     assert (report.sessions_changed == 0) == pruned
     assert outcomes[f"main/{lost}"] == ("failed", "its database cannot be read (SQLITE_CORRUPT)")
     assert sum(bool(ids) for ids in placeholders.values()) > 2
@@ -334,12 +334,12 @@ def test_a_damaged_page_of_an_index_hides_no_other_session(tmp_path, table):
         handle.seek((page - 1) * PAGE)
         handle.write(bytes(PAGE))
     report = world.scan(keep_recent=0)
-    lost = {os.path.basename(one.path) for one in report.problems}
+    lost = {os.path.basename(one.path) for one in report.unreadable}
     lines = [one.what for one in doctor(world.settings(), world.store) if one.level == "error"]
 
     assert len(sessions) > 60
     assert 0 < len(lost) < len(sessions)
-    assert {one.why for one in report.problems} == {UNREADABLE}
+    assert {one.why for one in report.unreadable} == {UNREADABLE}
     assert {f"{world.claw.path}/{session}: {UNREADABLE}" for session in lost} <= set(lines)
     assert report.files_seen == len(sessions) - len(lost)
     assert report.files_failed == 0

@@ -427,10 +427,10 @@ class TestUnchangedDatabases:
 
         report = world.scan()
 
-        assert [(problem.path, problem.failed) for problem in report.problems] == [
+        assert [(problem.path, problem.failed) for problem in report.unreadable] == [
             (str(world.claw.path), False)
         ]
-        assert "session.store" in report.problems[0].why
+        assert "session.store" in report.unreadable[0].why
         assert report.files_seen == 0
         assert world.claw.contents() == before
 
@@ -457,7 +457,7 @@ class TestUnchangedDatabases:
 
         report = world.scan()
 
-        assert [problem.path for problem in report.problems] == [str(world.claw.path)]
+        assert [problem.path for problem in report.unreadable] == [str(world.claw.path)]
         assert report.files_seen == 0
 
     def test_a_database_of_unknown_schema_stops_no_other(self, world):
@@ -474,8 +474,8 @@ class TestUnchangedDatabases:
 
         report = world.scan()
 
-        assert [problem.path for problem in report.problems] == [str(odd.path)]
-        assert "version 23 (OpenClaw 2026.9.6), differs" in report.problems[0].why
+        assert [problem.path for problem in report.unreadable] == [str(odd.path)]
+        assert "version 23 (OpenClaw 2026.9.6), differs" in report.unreadable[0].why
         assert report.sessions_changed > 0
         assert odd.contents() == before
         listed = sessions(world.settings(), world.store, world.clock())
@@ -571,10 +571,10 @@ class TestRequests:
         found = search(world.settings(), world.store, "a needle")
 
         assert [hit.session for hit in found.hits] == ["other/s"]
-        assert len(found.unread) == 8
-        assert GATEWAY in str(found.unread)
-        assert "try again" in found.unread[0].reason
-        assert estimate(world.settings(), world.store, (), LATER).left_out == 9
+        assert len(found.not_searched) == 8
+        assert GATEWAY in str(found.not_searched)
+        assert "try again" in found.not_searched[0].reason
+        assert estimate(world.settings(), world.store, (), LATER).sessions_left_out == 9
 
     def test_a_search_names_a_session_with_a_damaged_event(self, world):
         """A session that is refused while its events are read is not left out silently."""
@@ -583,7 +583,7 @@ class TestRequests:
 
         found = search(world.settings(), world.store, "a needle")
 
-        [unread] = found.unread
+        [unread] = found.not_searched
         assert KILLED in unread.session
         assert unread.reason == "one of its events is damaged"
 

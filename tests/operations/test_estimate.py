@@ -63,7 +63,7 @@ def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
         world.put(f"{name}.jsonl", talk.bytes())
     report = estimate_policies(world)
 
-    assert report.left_out == 1
+    assert report.sessions_left_out == 1
     assert [session.calls for session in report.sessions] == [1, 1]
     text = render.estimate(report)
     assert f"2 calls of 2 sessions; {left_out}" in text

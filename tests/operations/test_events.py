@@ -148,7 +148,7 @@ def test_counts_sum_values_by_kind_and_tool(world, conversation, clock):
     world.restore(ident)
 
     listed = counts(events(world.settings(), world.store))
-    assert [(row.kind, row.tool, row.extracted, row.restored) for row in listed] == [
+    assert [(row.kind, row.tool, row.values_extracted, row.values_restored) for row in listed] == [
         ("tool_result", "exec", 3, 3), ("tool_result", "read", 1, 0),
     ]  # fmt: skip
-    assert listed[0].extracted_chars == listed[0].restored_chars == 7500
+    assert listed[0].chars == listed[0].chars_restored == 7500

@@ -123,7 +123,7 @@ def test_codex_session_is_listed_by_its_working_directory(all_homes, settings, t
     [session] = listed(fresh)
 
     assert session.session == "codex:-home-dev-demo/rollout-1"
-    assert (session.format, session.state, session.size) == ("codex", "busy", len(dump(META)))
+    assert (session.format, session.state, session.size_bytes) == ("codex", "busy", len(dump(META)))
     [waiting] = report(fresh, open_to_read(fresh.state_dir), time.time()).waiting
     assert waiting.session == session.session
 

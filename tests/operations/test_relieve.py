@@ -583,7 +583,7 @@ def test_scan_without_a_budget_records_no_load(world, clock, full_path):
     """A scan in the default configuration neither estimates nor stores a load."""
     world.scan()
 
-    assert status(world.settings(), world.store, clock()).tokens.loads.sessions == 0
+    assert status(world.settings(), world.store, clock()).tokens.loads.sessions_weighed == 0
 
 
 def test_scan_with_a_budget_takes_the_lowest_sufficient_step(world, clock, full_path):
@@ -596,8 +596,8 @@ def test_scan_with_a_budget_takes_the_lowest_sufficient_step(world, clock, full_
     assert outcome.full.pressure <= 0.60
     assert world.scan(**budget).sessions_changed == 0
     loads = status(world.settings(**budget), world.store, clock()).tokens.loads
-    assert (loads.sessions, loads.too_full) == (1, 0)
-    assert loads.load == outcome.full.load
+    assert (loads.sessions_weighed, loads.sessions_too_full) == (1, 0)
+    assert loads.load_tokens == outcome.full.load
 
 
 def test_scan_with_a_budget_plans_a_fitting_session_once(world, clock, monkeypatch):
@@ -711,7 +711,7 @@ def test_deleted_session_drops_out_of_the_loads(world, clock):
     path.unlink()
     world.scan(**budget)
 
-    assert status(world.settings(), world.store, clock()).tokens.loads.sessions == 0
+    assert status(world.settings(), world.store, clock()).tokens.loads.sessions_weighed == 0
 
 
 def test_codex_session_has_the_recorded_window(world, clock):

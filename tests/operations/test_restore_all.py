@@ -317,7 +317,7 @@ def test_sessions_too_full_after_a_restore_are_listed(world, conversation, path)
     def overfull(window):
         settings = world.settings(windows={"*": window})
         sessions = overfull_after(settings, world.store, world.clock())
-        return [(session.session, session.load) for session in sessions]
+        return [(session.session, session.load_tokens) for session in sessions]
 
     assert overfull(whole - 100) == [("main/s", pytest.approx(whole, rel=0.02))]
     assert overfull(whole + 500) == []

@@ -49,7 +49,7 @@ def test_second_rollback_changes_nothing(world, original, path):
     assert (path.stat().st_ino, world.store.events.newest()) == before
     assert second.run_id is None
     [outcome] = second.sessions
-    assert (outcome.state, outcome.not_restored) == ("nothing to undo", {RESTORED_SINCE: 1})
+    assert (outcome.state, outcome.reasons) == ("nothing to undo", {RESTORED_SINCE: 1})
 
 
 def test_rolled_back_values_are_protected(world, original, path, clock):
@@ -216,7 +216,7 @@ def test_rollback_counts_values_restored_or_changed_since(world, original, path,
     before = path.read_bytes()
     [outcome] = world.rollback(1).sessions
 
-    assert (outcome.state, outcome.not_restored) == ("nothing to undo", {reason: 1})
+    assert (outcome.state, outcome.reasons) == ("nothing to undo", {reason: 1})
     assert path.read_bytes() == before
 
 
@@ -312,9 +312,12 @@ def test_rollback_counts_archived_turns_apart_from_values(world, archived):
     facts = world.store.runs.by_id(2).facts
     [second] = world.rollback(1).sessions
 
-    assert (outcome.values, outcome.turns) == (facts.get("restored", 0), facts["unarchived"])
-    assert second.not_restored[f"archived turn, {RESTORED_SINCE}"] == outcome.turns
-    assert sum(second.not_restored.values()) == outcome.values + outcome.turns
+    assert (outcome.values, outcome.turns_unarchived) == (
+        facts.get("restored", 0),
+        facts["unarchived"],
+    )
+    assert second.reasons[f"archived turn, {RESTORED_SINCE}"] == outcome.turns_unarchived
+    assert sum(second.reasons.values()) == outcome.values + outcome.turns_unarchived
 
 
 def test_rollback_finds_sessions_whose_files_were_exchanged(world):

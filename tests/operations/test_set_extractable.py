@@ -293,13 +293,13 @@ def test_pin_of_an_extracted_entry_suggests_a_restore(world, pruned, path, conve
     pinned = pin(world, pruned, False)
 
     assert pinned.pending is open_now
-    assert set_json(pinned)["still_extracted"] == pinned.extracted == 1
+    assert set_json(pinned)["still_extracted"] == pinned.still_extracted == 1
     assert "call restore" in set_json(pinned)["suggestion"]
     assert f"`brainsurgeon restore {pruned}`" in set_(pinned)
     if not open_now:
         world.restore(pruned)
         assert "still_extracted" not in set_json(pin(world, pruned, False))
-        assert pin(world, pruned, True).extracted == 0
+        assert pin(world, pruned, True).still_extracted == 0
 
 
 def test_only_a_pin_is_said_to_keep_the_entry(world, pruned):

@@ -252,12 +252,12 @@ def test_store_restore_lists_newer_placeholders(world, pruned, target):
     result = replace(world, target)
     (newer,) = result.newer
     assert (newer.session, newer.orphans, newer.sure) == ("main/t", 2, True)
-    assert result.kept == str(world.state / f"store.db.replaced-{STAMP}")
+    assert result.kept_store == str(world.state / f"store.db.replaced-{STAMP}")
     assert sorted(os.listdir(world.state)) == [
-        "daemon.lock", "locks", "store.db", os.path.basename(result.kept),
+        "daemon.lock", "locks", "store.db", os.path.basename(result.kept_store),
     ]  # fmt: skip
 
-    again = replace(world, result.kept)
+    again = replace(world, result.kept_store)
     world.restore_all()
     assert again.newer == ()
     assert (world.directory / "t.jsonl").read_bytes().count(b"z" * 3000) == 1
@@ -271,7 +271,7 @@ def test_store_restore_lists_newer_values_without_a_placeholder(claude_world, ta
     scan_thinking(world)
     result = replace(world, target)
     (newer,) = result.newer
-    again = replace(world, result.kept)
+    again = replace(world, result.kept_store)
     (world.state / "store.db").write_bytes(b"\xff" * 3000)
     unreadable = replace(world, target)
     (unread,) = unreadable.newer
@@ -302,7 +302,7 @@ def test_newer_placeholders_add_up_and_unreadable_sessions_are_named(world, prun
     store_care.back_up(world.settings(), target)
     done = replace(world, target)
     newer = PlaceholdersLeft("main/t", placeholders=5, orphans=2)
-    unreadable = PlaceholdersLeft("main/u", 0, 0, note="permission denied", sure=False)
+    unreadable = PlaceholdersLeft("main/u", 0, 0, reason="permission denied", sure=False)
     both, one = (
         replacement(structs.replace(done, newer=left))
         for left in ((newer, unreadable), (unreadable,))
@@ -390,7 +390,7 @@ def test_store_restore_replaces_an_unreadable_store(world, pruned, path, target)
     world.restore_all()
 
     assert entry_text(path, pruned) == "x" * 2000
-    with open(result.kept, "rb") as old_store:
+    with open(result.kept_store, "rb") as old_store:
         assert old_store.read() == b"\xff" * 3000
 
 
@@ -483,9 +483,9 @@ def test_purge_refuses_while_a_session_is_unreadable(world, pruned, path):
     result = store_care.purge(world.settings())
 
     assert not result.removed
-    [remaining] = result.placeholders
+    [remaining] = result.in_the_way
     assert (remaining.session, remaining.sure) == ("main/s", False)
-    assert "version 99" in remaining.note
+    assert "version 99" in remaining.reason
 
 
 @pytest.mark.parametrize("former", [False, True], ids=["root", "former root"])
@@ -512,7 +512,7 @@ def test_purge_refuses_while_a_disk_is_not_mounted(world, pruned, path, former, 
 
     assert states == {"main/s": "failed"} | ({"main/new": "restored"} if name else {})
     assert not refused.removed
-    assert [(left.session, left.sure) for left in refused.placeholders] == [("main/s", False)]
+    assert [(left.session, left.sure) for left in refused.in_the_way] == [("main/s", False)]
     assert store_care.purge(world.settings(**roots)).removed
     assert entry_text(path, pruned) != placeholder
 
@@ -557,7 +557,7 @@ def test_a_session_that_left_a_root_does_not_prove_it(world, pruned):
     refused = store_care.purge(world.settings(roots=roots))
 
     assert not refused.removed
-    assert "main/s" in [left.session for left in refused.placeholders if not left.sure]
+    assert "main/s" in [left.session for left in refused.in_the_way if not left.sure]
 
 
 def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, path):
@@ -566,9 +566,9 @@ def test_purge_refuses_while_a_rotated_session_has_placeholders(world, pruned, p
     path.rename(path.with_name("s.jsonl.deleted.2026-11-01T10-00-00.000Z"))
     result = store_care.purge(world.settings())
 
-    [remaining] = result.placeholders
+    [remaining] = result.in_the_way
     assert remaining.placeholders == 1
-    assert "`restore --all` restores it" in remaining.note
+    assert "`restore --all` restores it" in remaining.reason
     assert (world.state / "store.db").exists()
 
 
@@ -582,7 +582,7 @@ def test_purge_refuses_while_a_value_without_a_placeholder_is_extracted(claude_w
     world.restore_all(pristine=True)
     world.close()
 
-    [remaining] = refused.placeholders
+    [remaining] = refused.in_the_way
     assert (refused.removed, remaining.placeholders, remaining.orphans) == (False, 6, 0)
     assert world.files() == before
     assert store_care.purge(world.settings()).removed
@@ -611,7 +611,7 @@ def test_purge_advises_to_restore_only_what_can_be_restored(world, pruned):
     world.close()
     unknown = purge(store_care.purge(world.settings()))
 
-    total = sum(left.placeholders for left in expired.placeholders)
+    total = sum(left.placeholders for left in expired.in_the_way)
     assert "cannot restore 1 value (1 expired, 0 without a record): only --even-so" in some
     assert some.endswith("`brainsurgeon restore --all --pristine` restores the others")
     assert f"cannot restore {total} values ({total} expired, 0 without" in purge(expired)
@@ -651,7 +651,7 @@ def test_purge_of_an_unusable_store_counts_every_placeholder(world, pruned):
     result = store_care.purge(world.settings())
 
     assert not result.removed
-    assert [remaining.placeholders for remaining in result.placeholders] == [0, 1]
+    assert [remaining.placeholders for remaining in result.in_the_way] == [0, 1]
 
 
 def test_purge_keeps_a_damaged_store_that_may_have_the_only_values(claude_world):
@@ -664,7 +664,7 @@ def test_purge_keeps_a_damaged_store_that_may_have_the_only_values(claude_world)
     kept = (world.state / "store.db").exists()
 
     assert (refused.removed, kept) == (False, True)
-    assert [remaining.sure for remaining in refused.placeholders] == [False]
+    assert [remaining.sure for remaining in refused.in_the_way] == [False]
     assert store_care.purge(world.settings(), even_so=True).removed
 
 

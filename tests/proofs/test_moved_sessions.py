@@ -248,8 +248,8 @@ def test_copy_of_a_session_counts_its_values(world, pruned):
     world.scan(**SHORT)
     listed = sessions_by_title(world)
 
-    assert listed["main/s"].extracted == listed["main/t"].extracted == 1
-    assert listed["main/s"].saved == listed["main/t"].saved > 1900
+    assert listed["main/s"].values_extracted == listed["main/t"].values_extracted == 1
+    assert listed["main/s"].bytes_saved == listed["main/t"].bytes_saved > 1900
     path.unlink()
     assert expire(world) == 0
     check_restored(world, {copy: content})
@@ -312,8 +312,8 @@ def test_fork_has_its_own_value_for_a_changed_entry(world, both):
     busy = world.restore("00000003", session=name, quiet_seconds=10**9)
     assert busy.content["message.content.0.text"].startswith("the fork's")
     listed = sessions_by_title(world)
-    assert (listed["main/s"].extracted, listed[name].extracted) == (1, 1)
-    assert listed[name].saved > 2900 > listed["main/s"].saved
+    assert (listed["main/s"].values_extracted, listed[name].values_extracted) == (1, 1)
+    assert listed[name].bytes_saved > 2900 > listed["main/s"].bytes_saved
     assert status(world.settings(), world.store, world.clock()).store.values_extracted == 2
 
     world.restore("00000003", session=name)
@@ -393,7 +393,7 @@ def test_history_rewritten_from_memory_is_restored(world, change):
     write_anew(path, change(content))
     left = extract(world)
     [listed] = sessions(world.settings(), world.store, world.clock())
-    assert listed.extracted == left == said_long(change(content))
+    assert listed.values_extracted == left == said_long(change(content))
     write_anew(path, path.read_bytes())
     files = agent_renamed(world, {path: change(content)})
 
@@ -428,7 +428,7 @@ def test_placeholders_of_a_rewritten_parent_count_in_its_fork(world):
     os.utime(child, (time.time() - LONG_AGO - 60,) * 2)
     world.scan(**SHORT)
     listed = sessions_by_title(world)
-    assert listed["main/s"].extracted == listed[f"main/{OTHER}"].extracted == 2
+    assert listed["main/s"].values_extracted == listed[f"main/{OTHER}"].values_extracted == 2
 
     check_restored(world, agent_renamed(world, files | {path: with_new_ids(content)}))
 

@@ -602,7 +602,7 @@ class Agents(RuleBasedStateMachine):
     @staticmethod
     def _is_named(session):
         """Check whether a rollback reports that something stays, or may stay, in a session."""
-        since = session.not_restored.keys() - {"restored since"}
+        since = session.reasons.keys() - {"restored since"}
         return session.state in ("pending", "failed") or session.missed or since
 
     @rule(at=which, entry=which, value=st.sampled_from([True, False, 0, 2, 50]))

@@ -189,7 +189,7 @@ def test_report_sums_sessions_beyond_its_limit(world, monkeypatch):
     monkeypatch.setattr(operation, "LISTED", 2)
     data = report(world.settings(), world.store, world.clock())
     text = render(data)
-    size = sum(row.about.size for row in whole.sessions[2:])
+    size = sum(row.about.size_bytes for row in whole.sessions[2:])
 
     assert len(whole.sessions) == 5
     assert data.sessions == whole.sessions[:2]

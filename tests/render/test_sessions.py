@@ -23,7 +23,9 @@ def test_long_restore_lists_the_first_twenty_changes_of_a_session():
 )
 def test_pin_of_an_extracted_entry_names_the_remedy(number, values):
     """The text says in a sentence how many values are extracted, and how to restore the entry."""
-    text = set_(FieldAnswer("4f", "main/s", value=False, pending=False, extracted=number))
+    text = set_(
+        FieldAnswer("4f", "main/s", extractable=False, pending=False, still_extracted=number)
+    )
 
     assert text == (
         "main/s 4f: pinned\n"

@@ -60,9 +60,9 @@ class ScanTotals(ScannedFiles):
             self.bytes_stored += outcome.bytes_stored
 
 
-class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
+class ScanReport(ScanTotals):
     sessions: list[Outcome] = field(default_factory=list)
-    problems: list[Unreadable] = field(default_factory=list)
+    unreadable: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)  # interrupted rewrites of earlier runs
     interrupted: list[str] = field(default_factory=list)  # rewrites still open after this run
     databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
@@ -71,7 +71,7 @@ class ScanReport(ScanTotals, rename={"problems": "unreadable"}):
 
     @property
     def failed(self) -> bool:
-        return self.files_failed > 0 or any(problem.failed for problem in self.problems)
+        return self.files_failed > 0 or any(problem.failed for problem in self.unreadable)
 
 
 class FoundHome(Struct, frozen=True):
@@ -175,19 +175,15 @@ class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
         return self.state in ("failed", "pending") or bool(self.left)
 
 
-class OverfullSession(
-    Struct, frozen=True, rename={"load": "load_tokens", "window": "window_tokens"}
-):
+class OverfullSession(Struct, frozen=True):
     session: str
-    load: int
-    window: int
+    load_tokens: int
+    window_tokens: int
 
 
-class SessionRollback(
-    SessionRestore, frozen=True, rename={"turns": "turns_unarchived", "not_restored": "reasons"}
-):
-    turns: int = 0
-    not_restored: dict[str, int] = field(default_factory=dict)  # numbers of values, by reason
+class SessionRollback(SessionRestore, frozen=True):
+    turns_unarchived: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)  # numbers of values, by reason
 
     @property
     def unfinished(self) -> bool:
@@ -273,23 +269,20 @@ class SessionEstimate(Struct, frozen=True):
 POLICIES = ("raw", "configured", "lean", "cold", "always")
 
 
-class Estimate(Struct, frozen=True, rename={"left_out": "sessions_left_out"}):
+class Estimate(Struct, frozen=True):
     sessions: tuple[SessionEstimate, ...]
     calls: int
     policies: dict[str, Bill]
-    left_out: int = 0  # sessions without an estimate
+    sessions_left_out: int = 0  # sessions without an estimate
 
 
-class FieldAnswer(
-    Struct, frozen=True, omit_defaults=True,
-    rename={"value": "extractable", "extracted": "still_extracted"},
-):  # fmt: skip
+class FieldAnswer(Struct, frozen=True, omit_defaults=True):
     entry_id: str
     session: str
-    value: bool | int | None  # None: the field is removed
+    extractable: bool | int | None  # None: the field is removed
     pending: bool
     reason: str = ""
-    extracted: int = 0  # values of the entry that stay extracted
+    still_extracted: int = 0  # values of the entry that stay extracted
 
 
 EventKind = Literal[
@@ -325,17 +318,13 @@ class Run(Struct, frozen=True):
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Tally(
-    Struct, frozen=True,
-    rename={"extracted": "values_extracted", "extracted_chars": "chars",
-            "restored": "values_restored", "restored_chars": "chars_restored"},
-):  # fmt: skip
+class Tally(Struct, frozen=True):
     kind: str
     tool: str | None
-    extracted: int
-    extracted_chars: int
-    restored: int
-    restored_chars: int
+    values_extracted: int
+    chars: int
+    values_restored: int
+    chars_restored: int
 
 
 class ArchiveAnswer(Struct, frozen=True):
@@ -361,9 +350,9 @@ BUDGET = 32_000  # default bytes of results in a report of evidence
 LIMIT, LISTED = 65_536, 50
 
 
-class EvidenceReport(Struct, frozen=True, rename={"budget": "budget_bytes"}):
+class EvidenceReport(Struct, frozen=True):
     session: str
-    budget: int
+    budget_bytes: int
     index: tuple[str, ...]
     evidence: str
     mark: str  # at the beginning of each line in `evidence` that belongs to no result
@@ -374,12 +363,12 @@ class ListedArchive(Struct, frozen=True):
     archive: ArchiveRecord
 
 
-class Hit(Struct, frozen=True, rename={"text": "preview"}):
+class Hit(Struct, frozen=True):
     session: str
     entry_id: str
     path: str
     offset: int  # of the match, in bytes
-    text: str
+    preview: str
     held: bool  # the match is in an extracted value, not in the session
 
 
@@ -388,22 +377,19 @@ class NotSearched(Struct, frozen=True):
     reason: str
 
 
-class Found(Struct, frozen=True, rename={"unread": "not_searched"}):
+class Found(Struct, frozen=True):
     hits: list[Hit]
     more: bool  # there are further matches
-    unread: list[NotSearched]
+    not_searched: list[NotSearched]
 
 
-class SessionSummary(
-    Struct, frozen=True,
-    rename={"size": "size_bytes", "extracted": "values_extracted", "saved": "bytes_saved"},
-):  # fmt: skip
+class SessionSummary(Struct, frozen=True):
     session: str
     path: str
     format: str | None
-    size: int
-    extracted: int
-    saved: int
+    size_bytes: int
+    values_extracted: int
+    bytes_saved: int
     state: str
     reason: str
     started_by: str | None = None
@@ -471,16 +457,16 @@ class Explained(Struct, frozen=True):
     decisions: list[Decision]
 
 
-class Replacement(StoreCopy, frozen=True, rename={"kept": "kept_store"}):
+class Replacement(StoreCopy, frozen=True):
     """The replacement of the store by a backup, done or planned."""
 
     newer: tuple[PlaceholdersLeft, ...]  # extracted values without a record in the backup
-    kept: str | None = None  # the path of the old store
+    kept_store: str | None = None  # the path of the old store
 
 
-class Purge(Struct, frozen=True, rename={"directory": "store_path", "placeholders": "in_the_way"}):
-    directory: str
-    placeholders: tuple[PlaceholdersLeft, ...]  # without the store, they could not be restored
+class Purge(Struct, frozen=True):
+    store_path: str
+    in_the_way: tuple[PlaceholdersLeft, ...]  # without the store, they could not be restored
     removed: bool = False
     left: tuple[str, ...] = ()  # files that stay in the directory
 
@@ -526,19 +512,19 @@ class Finding(Struct, frozen=True):
     advice: str = ""
 
 
-class PlaceholdersLeft(Struct, frozen=True, rename={"note": "reason", "entries": "left"}):
+class PlaceholdersLeft(Struct, frozen=True):
     session: str
     placeholders: int  # and values extracted without one
     orphans: int  # how many of these have no record
-    note: str = ""
+    reason: str = ""
     sure: bool = True  # False if the session could not be read; `note` is then the reason
     values_expired: int = 0  # how many have a record, but no value any more
-    entries: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive
+    left: tuple[str, ...] = ()  # with placeholders, if the session is in its agent's archive
 
 
-class RootStatus(Struct, frozen=True, rename={"sessions": "sessions_seen"}):
+class RootStatus(Struct, frozen=True):
     path: str
-    sessions: int
+    sessions_seen: int
     protocol: str
     problem: str | None
 
@@ -574,19 +560,19 @@ class LostValues(Struct, frozen=True):
     sessions: int = 0  # only known without a store
 
 
-class DaemonStatus(Struct, frozen=True, rename={"pid": "daemon_pid"}):
-    pid: int | None
+class DaemonStatus(Struct, frozen=True):
+    daemon_pid: int | None
     last_run_at: float | None
     next_run_at: float | None
     last_retention_run_at: float | None
     next_retention_run_at: float | None
 
 
-class StoreStatus(Struct, frozen=True, rename={"path": "store_path", "size": "store_size_bytes"}):
+class StoreStatus(Struct, frozen=True):
     values_extracted: int
     bytes_saved: int
-    path: str
-    size: int
+    store_path: str
+    store_size_bytes: int
     expiring: tuple[Expiring, ...]
     values_damaged: int
     values_lost: int  # placeholders without a stored value
@@ -605,15 +591,11 @@ class PlacesStatus(Struct, frozen=True):
     homes: tuple[UnusedHome, ...]
 
 
-class Loads(
-    Struct, frozen=True,
-    rename={"sessions": "sessions_weighed", "load": "load_tokens", "window": "window_tokens",
-            "too_full": "sessions_too_full"},
-):  # fmt: skip
-    sessions: int = 0
-    load: int = 0
-    window: int = 0
-    too_full: int = 0
+class Loads(Struct, frozen=True):
+    sessions_weighed: int = 0
+    load_tokens: int = 0
+    window_tokens: int = 0
+    sessions_too_full: int = 0
 
 
 class TokensStatus(Struct, frozen=True):

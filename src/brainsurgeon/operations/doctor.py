@@ -420,7 +420,7 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
 
 def _in_archive(archive: str, entries: Iterable[str]) -> Iterator[PlaceholdersLeft]:
     if ids := tuple(entries):
-        yield PlaceholdersLeft(archive, len(ids), len(ids), ARCHIVED, entries=ids)
+        yield PlaceholdersLeft(archive, len(ids), len(ids), ARCHIVED, left=ids)
 
 
 def _unsure(session: str, why: str) -> PlaceholdersLeft:

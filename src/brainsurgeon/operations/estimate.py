@@ -41,7 +41,7 @@ def estimate(
         for name in POLICIES
     }
     calls = sum(item.calls for item in listed)
-    return Estimate(tuple(listed), calls, totals, left_out=len(chosen) - len(listed))
+    return Estimate(tuple(listed), calls, totals, sessions_left_out=len(chosen) - len(listed))
 
 
 def _replay(

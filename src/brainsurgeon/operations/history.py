@@ -116,4 +116,4 @@ def counts(listed: Iterable[Event]) -> list[Tally]:
                 row[column] += part["values"]
                 row[column + 1] += part["chars"]
     tallies = (Tally(*key, *row) for key, row in sums.items())
-    return sorted(tallies, key=lambda tally: (-tally.extracted_chars, tally.kind, tally.tool or ""))
+    return sorted(tallies, key=lambda tally: (-tally.chars, tally.kind, tally.tool or ""))

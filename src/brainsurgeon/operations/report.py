@@ -62,7 +62,7 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
     kinds = store.sums.by_kind()
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day()),
-        _sums_by_name((summary.agent, 1, summary.size, summary.saved) for summary in listed),
+        _sums_by_name((one.agent, 1, one.size_bytes, one.bytes_saved) for one in listed),
         _sums_by_name((kind, number, size, 0) for kind, _, number, size in kinds),
         _sums_by_name((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(pages),

@@ -302,10 +302,10 @@ def restore_all(
         if archive.session in files:
             continue
         if archive.sure:
-            left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.entries)
+            left = tuple(f"{entry}: {ARCHIVED}" for entry in archive.left)
             answers.append(reports.SessionRestore(archive.session, reports.IN_ARCHIVE, left=left))
         else:
-            reason = f"{archive.note}; {UNSEEN}"
+            reason = f"{archive.reason}; {UNSEEN}"
             answers.append(reports.SessionRestore(archive.session, "failed", reason=reason))
     return answers
 
@@ -577,5 +577,5 @@ def _answer(
     return reports.SessionRollback(
         session.title, "rolled back" if changed else "nothing to undo",
         sum(value.archive_id is None for value in back), undone,
-        tuple(dict.fromkeys(not_done)), turns=len(turns), not_restored=dict(not_restored),
+        tuple(dict.fromkeys(not_done)), turns_unarchived=len(turns), reasons=dict(not_restored),
     )  # fmt: skip

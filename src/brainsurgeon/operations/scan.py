@@ -154,7 +154,7 @@ class _Scan:
             for item in self._sessions():
                 self._check()
                 if isinstance(item, Unreadable):
-                    self._report.problems.append(item)
+                    self._report.unreadable.append(item)
                 else:
                     self._report.files_seen += 1
                     if item.path in self._missed:
@@ -420,7 +420,7 @@ class _Scan:
                     ident = record.id if record else None
                     self._store.events.add(now, "failure", ident, facts, self._store.runs.current)
                 remember(self._store, self._full)
-                if all_scanned and not self._report.problems:
+                if all_scanned and not self._report.unreadable:
                     self._memory.forget_missing(self._store)
                 self._store.requests.wait(requests.blocked, None)
                 self._store.requests.wait(requests.unblocked, now + LEAST_WAIT)
@@ -433,7 +433,7 @@ class _Scan:
                 raise
             # Without these records, the next scan takes longer, and some savings are not counted.
             at = self._store.directory
-            self._report.problems.append(Unreadable(at, at, str(why)))
+            self._report.unreadable.append(Unreadable(at, at, str(why)))
         self._memory.clear()
         self._full, self._failed = {}, []
 

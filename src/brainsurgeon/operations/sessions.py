@@ -53,8 +53,8 @@ def sessions(
 
 
 _ORDERS: dict[str, Callable[[SessionSummary], tuple[float, str]]] = {
-    "size": lambda item: (-item.size, item.session),
-    "saved": lambda item: (-item.saved, item.session),
+    "size": lambda item: (-item.size_bytes, item.session),
+    "saved": lambda item: (-item.bytes_saved, item.session),
     "age": lambda item: (item.changed_at or 0.0, item.session),
     "name": lambda item: (0.0, item.session),
 }

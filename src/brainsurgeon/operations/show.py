@@ -100,12 +100,12 @@ def search(
             if match is None:
                 continue
             if len(hits) == MOST_HITS:
-                return Found(hits, more=True, unread=unread)
+                return Found(hits, more=True, not_searched=unread)
             start = max(0, match.start() - (AROUND - (match.end() - match.start())) // 2)
             offset = len(value[: match.start()].encode("utf-8", "surrogatepass"))
             around = value[min(start, match.start()) :][:AROUND]
             hits.append(Hit(item.title, entry_id, dotted(path), offset, around, stored))
-    return Found(hits, more=False, unread=unread)
+    return Found(hits, more=False, not_searched=unread)
 
 
 def _texts(

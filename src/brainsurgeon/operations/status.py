@@ -105,9 +105,9 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         sessions_by_state=dict(Counter(item.state for item in listed)),
         reasons=dict(Counter(waiting)),
         store=reports.StoreStatus(
-            values_extracted=sum(item.extracted for item in listed),
-            bytes_saved=sum(item.saved for item in listed),
-            path=settings.state_dir, size=store.size, expiring=tuple(soon),
+            values_extracted=sum(item.values_extracted for item in listed),
+            bytes_saved=sum(item.bytes_saved for item in listed),
+            store_path=settings.state_dir, store_size_bytes=store.size, expiring=tuple(soon),
             values_damaged=store.blobs.count_damaged(), values_lost=lost.values,
         ),
         unfinished=reports.UnfinishedWork(

@@ -42,7 +42,7 @@ def replace_store(
         replacement = reports.Replacement(source, os.stat(path).st_size, values, newer)
         confirm(replacement)
         kept = backup.put_in_place(directory, path, f"replaced-{_stamp(clock())}")
-        return replace(replacement, kept=kept)
+        return replace(replacement, kept_store=kept)
 
 
 def _open(directory: str) -> tuple[Store, tuple[reports.PlaceholdersLeft, ...]]:

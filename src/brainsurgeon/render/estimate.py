@@ -29,10 +29,10 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 
 def estimate(found: Estimate) -> str:
-    left_out = counted(found.left_out, "session")
+    left_out = counted(found.sessions_left_out, "session")
     left_out += " left out: without usage, of Codex, gone, or unreadable"
     if not found.sessions:
-        return f"no estimate; {left_out}" if found.left_out else NO_USAGE
+        return f"no estimate; {left_out}" if found.sessions_left_out else NO_USAGE
     head, *rows = bills(found)
     lines = [table(head, rows)]
     if len(found.sessions) > 1:
@@ -49,7 +49,7 @@ def estimate(found: Estimate) -> str:
         )]  # fmt: skip
     sessions, calls = counted(len(found.sessions), "session"), counted(found.calls, "call")
     lines += ["", f"{calls} of {sessions}"]
-    if found.left_out:
+    if found.sessions_left_out:
         lines[-1] += f"; {left_out}"
     return "\n".join([*lines, *textwrap.wrap(ASSUMPTIONS, WIDTH)])
 

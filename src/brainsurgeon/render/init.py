@@ -63,7 +63,9 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
         (outcome for outcome in report.sessions if outcome.outcome == "changed"),
         key=lambda outcome: outcome.bytes_after - outcome.bytes_before,
     )
-    lines = [f"{safe(place.path)}: {safe(place.why)}" for place in report.problems if place.failed]
+    lines = [
+        f"{safe(place.path)}: {safe(place.why)}" for place in report.unreadable if place.failed
+    ]
     if changed:
         rows = [
             (outcome.session, bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),

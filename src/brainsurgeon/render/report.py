@@ -228,7 +228,7 @@ def _money(report: Report) -> str:
 
 def _figures(report: Report) -> str:
     now, store, tokens = report.status, report.status.store, report.status.tokens
-    net = store.bytes_saved - store.size
+    net = store.bytes_saved - store.store_size_bytes
     last = now.daemon.last_run_at
     size = sum(agent.size for agent in report.agents)
     share = 100 * store.bytes_saved / (size + store.bytes_saved) if size + store.bytes_saved else 0
@@ -244,11 +244,11 @@ def _figures(report: Report) -> str:
         ("Sessions now", bytes_(size),
          ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
         ("Next scan extracts", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
-        ("Store", bytes_(store.size),
+        ("Store", bytes_(store.store_size_bytes),
          f"{bytes_(abs(net))} {'less' if net >= 0 else 'more'} on disk in total"),
         ("Values extracted", f"{store.values_extracted:,}", "restored byte for byte on request"),
         ("Last full scan", "never" if last is None else ago(last, report.made_at),
-         "the daemon runs" if now.daemon.pid else "no daemon runs"),
+         "the daemon runs" if now.daemon.daemon_pid else "no daemon runs"),
     )  # fmt: skip
     cells = "".join(
         f'<div><dt>{name}</dt><dd>{html(value)}<span class="note">{html(note)}</span></dd></div>'
@@ -269,10 +269,10 @@ def _figures(report: Report) -> str:
 
 def _largest(report: Report) -> tuple[str, str]:
     """Return the introduction and the content of a section, as `_waiting` does."""
-    pages = [page for page in report.sessions if page.about.size][:_LARGEST]
+    pages = [page for page in report.sessions if page.about.size_bytes][:_LARGEST]
     if not pages:
         return "", _NO_SESSIONS
-    top = max(page.about.size + page.about.saved for page in pages)
+    top = max(page.about.size_bytes + page.about.bytes_saved for page in pages)
     names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
     return "The column “Next scan” shows by how much a scan would shrink the session now.", (
         legend(("main", "stays"), ("next", "the next scan extracts"), ("soft", "saved already"))
@@ -282,10 +282,9 @@ def _largest(report: Report) -> tuple[str, str]:
 
 def _large(page: SessionPage, top: int) -> Sequence[str]:
     about, coming = page.about, page.next_bytes or 0
-    parts = (
-        ((about.size - coming) / top, "main"), (coming / top, "next"), (about.saved / top, "soft"),
-    )  # fmt: skip
-    size, saved, taken = bytes_(about.size), bytes_(about.saved), bytes_(coming)
+    whole, soft = (about.size_bytes - coming) / top, about.bytes_saved / top
+    parts = ((whole, "main"), (coming / top, "next"), (soft, "soft"))
+    size, saved, taken = bytes_(about.size_bytes), bytes_(about.bytes_saved), bytes_(coming)
     cost = estimate.cost(estimate.total(page.models)) if page.models else "-"
     drawn = bar(parts, f"{size} now, the next scan extracts {taken}, {saved} saved")
     next_scan = "-" if page.next_bytes is None else taken
@@ -329,8 +328,8 @@ def _left_out(report: Report) -> str:
     left_out = sum(agent.number for agent in report.agents) - len(listed)
     if not left_out:
         return ""
-    size = sum(agent.size for agent in report.agents) - sum(one.size for one in listed)
-    saved = sum(agent.saved for agent in report.agents) - sum(one.saved for one in listed)
+    size = sum(agent.size for agent in report.agents) - sum(one.size_bytes for one in listed)
+    saved = sum(agent.saved for agent in report.agents) - sum(one.bytes_saved for one in listed)
     return (
         f"These are the {len(report.sessions):,} largest sessions. The figures above include "
         f"{counted(left_out, 'smaller session')} ({bytes_(size)}, {bytes_(saved)} saved). "
@@ -355,8 +354,8 @@ def _session(page: SessionPage, now: float) -> str:
     lines.append(_values(page))
     return (
         f'<details><summary><span class="name">{html(about.session)}</span>'
-        f'<span class="number">{bytes_(about.size)}</span>'
-        f'<span class="number quiet">{bytes_(about.saved)} saved</span></summary>'
+        f'<span class="number">{bytes_(about.size_bytes)}</span>'
+        f'<span class="number quiet">{bytes_(about.bytes_saved)} saved</span></summary>'
         f"<div>{''.join(lines)}</div></details>\n"
     )
 

@@ -56,7 +56,7 @@ def report(
     lines += [f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted]
     lines += [
         f"{safe(problem.path)}: {safe(problem.why)}; nothing was changed there"
-        for problem in done.problems
+        for problem in done.unreadable
     ]
     yield from [*lines, *databases(done.databases)]
     yield from sessions
@@ -236,8 +236,8 @@ def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
 def rollback(done: reports.RollbackReport) -> str:
     lines = []
     for one in done.sessions:
-        lines += session_restored(one, one.turns)
-        lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in one.not_restored.items()]
+        lines += session_restored(one, one.turns_unarchived)
+        lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in one.reasons.items()]
     states = Counter(session.state for session in done.sessions)
     waits = f", {states['pending']} waiting until idle" if states["pending"] else ""
     lines.append(
@@ -292,8 +292,8 @@ def counts(listed: Sequence[reports.Tally]) -> str:
     if not listed:
         return "no value was extracted or restored in this period"
     rows = [
-        (tally.kind, tally.tool or "-", f"{tally.extracted:,}", f"{tally.extracted_chars:,}",
-         f"{tally.restored:,}", f"{tally.restored_chars:,}")
+        (tally.kind, tally.tool or "-", f"{tally.values_extracted:,}", f"{tally.chars:,}",
+         f"{tally.values_restored:,}", f"{tally.chars_restored:,}")
         for tally in listed
     ]  # fmt: skip
     head = ("kind", "tool", "extracted", "characters", "restored", "characters")
@@ -327,9 +327,9 @@ def check(state: reports.Status, troubles: list[str], now: float) -> str:
 
 def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> str:
     daemon, store, tokens, places = state.daemon, state.store, state.tokens, state.places
-    running = f"running, pid {daemon.pid}" if daemon.pid else "not running"
+    running = f"running, pid {daemon.daemon_pid}" if daemon.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
-    net = store.bytes_saved - store.size
+    net = store.bytes_saved - store.store_size_bytes
     lines = [
         f"daemon     {running}",
         f"full scans {_runs(daemon.last_run_at, daemon.next_run_at, now)}",
@@ -337,7 +337,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
         f"sessions   {states or 'none found'}",
         f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
         f"tokens     about {about(tokens.tokens_saved)} are not sent any more",
-        f"store      {bytes_(store.size)} in {safe(store.path)}",
+        f"store      {bytes_(store.store_size_bytes)} in {safe(store.store_path)}",
         f"net        {bytes_(net)} less disk space than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more disk space than without brainsurgeon, so far",
     ]  # fmt: skip
@@ -362,7 +362,11 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     reasons = sorted(state.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines += _some(f"  {number} x {safe(in_local_time(reason))}" for reason, number in reasons)
     rows = [
-        (one.path, str(one.sessions), "-" if one.problem and not one.sessions else one.protocol)
+        (
+            one.path,
+            str(one.sessions_seen),
+            "-" if one.problem and not one.sessions_seen else one.protocol,
+        )
         for one in places.roots
     ]
     lines += ["", table(("root", "sessions", "replacement relies on"), rows)]

@@ -90,8 +90,8 @@ def restored_all_json(
 
 def overfull(listed: Sequence[reports.OverfullSession]) -> str:
     lines = [
-        f"{safe(one.session)}: the next request will have about {round(one.load, -3):,} tokens, but"
-        f" the window of the model has {one.window:,}"
+        f"{safe(one.session)}: the next request will have about {round(one.load_tokens, -3):,}"
+        f" tokens, but the window of the model has {one.window_tokens:,}"
         for one in listed
     ]
     return "\n".join([*lines, "start a new conversation, or let the agent compact the session"])
@@ -169,13 +169,13 @@ def _by_reason(label: str, items: Iterable[str]) -> list[str]:
 
 
 def set_json(answer: reports.FieldAnswer) -> dict[str, Any]:
-    advice = STILL_OUT if answer.value is None else KEPT + STILL_OUT
-    suggestion = {"suggestion": advice} if answer.extracted else {}
+    advice = STILL_OUT if answer.extractable is None else KEPT + STILL_OUT
+    suggestion = {"suggestion": advice} if answer.still_extracted else {}
     return {"set": True, **to_builtins(answer), **suggestion}
 
 
 def set_(answer: reports.FieldAnswer) -> str:
-    match answer.value:
+    match answer.extractable:
         case None:
             done = "the rules decide again"
         case True:
@@ -183,14 +183,14 @@ def set_(answer: reports.FieldAnswer) -> str:
         case False:
             done = "pinned"
         case _:
-            done = f"pinned while among the last {counted(answer.value, 'message')}"
+            done = f"pinned while among the last {counted(answer.extractable, 'message')}"
     text = f"{safe(answer.session)} {safe(answer.entry_id)}: {done}"
     if answer.pending:
         text += f"; recorded, and in force from now on ({answer.reason})"
     elif answer.reason:
         text += f"; {answer.reason}"
-    if answer.extracted:
-        text += f"\nthe entry still has {counted(answer.extracted, 'extracted value')}: "
+    if answer.still_extracted:
+        text += f"\nthe entry still has {counted(answer.still_extracted, 'extracted value')}: "
         text += f"`brainsurgeon restore {safe(answer.entry_id)}` restores the entry"
     return text
 
@@ -202,8 +202,8 @@ def sessions(
         if filtered:
             return "no session matches; without --agent and --state all are listed"
         return "no sessions found; `brainsurgeon status` prints the roots"
-    size = sum(session.size for session in listed)
-    saved = sum(session.saved for session in listed)
+    size = sum(session.size_bytes for session in listed)
+    saved = sum(session.bytes_saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
     counts = ", ".join(f"{number:,} {state}" for state, number in states)
     lines = [
@@ -221,8 +221,8 @@ def sessions(
 _COLUMNS: tuple[Column, ...] = (
     ("session", 0, lambda one, _: one.session),
     ("format", 70, lambda one, _: one.format or "-"),
-    ("size", 0, lambda one, _: bytes_(one.size)),
-    ("saved", 40, lambda one, _: bytes_(one.saved)),
+    ("size", 0, lambda one, _: bytes_(one.size_bytes)),
+    ("saved", 40, lambda one, _: bytes_(one.bytes_saved)),
     ("age", 60, lambda one, now: "-" if one.changed_at is None else lasting(now - one.changed_at)),
     ("state", 50, lambda one, _: one.state),
 )
@@ -239,12 +239,12 @@ def before_replacing(done: reports.Replacement) -> str:
 
 def replacement(done: reports.Replacement) -> str:
     values, kept = "only a newer backup can have the values", []
-    if done.kept:
+    if done.kept_store:
         values = (
             "only the old store has the values; to restore them, run `brainsurgeon store restore` "
             "with the old store, then `brainsurgeon restore --all`"
         )
-        kept = [f"the old store is kept as {safe(done.kept)}; remove it when all is well"]
+        kept = [f"the old store is kept as {safe(done.kept_store)}; remove it when all is well"]
     installed = f"the store was replaced by a copy of {safe(done.path)}: {_size(done)}"
     return "\n".join([installed, *_newer(done, values), *kept])
 
@@ -255,14 +255,14 @@ def purge(done: reports.Purge) -> str:
         kept = f"; other files were kept: {safe(', '.join(others))}" if others else ""
         if len(others) < len(done.left):
             kept += "; to undo the changes by `init`: `brainsurgeon init --undo`"
-        return f"{safe(done.directory)}: the store was removed{kept}"
-    listed = done.placeholders
+        return f"{safe(done.store_path)}: the store was removed{kept}"
+    listed = done.in_the_way
     lines = [
-        f"{safe(done.directory)}: the store was not removed, since extracted values may be left",
+        f"{safe(done.store_path)}: the store was not removed, since extracted values may be left",
         *_listed(listed),
     ]
     expired = sum(left.values_expired for left in listed)
-    orphans = sum(left.orphans for left in listed if not left.entries)
+    orphans = sum(left.orphans for left in listed if not left.left)
     if lost := expired + orphans:
         number = f"{counted(lost, 'value')} ({expired:,} expired, {orphans:,} without a record)"
         lines.append(f"this store cannot restore {number}: only --even-so removes it then")
@@ -286,7 +286,7 @@ def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
     for left in placeholders:
         number = counted(left.placeholders, "extracted value")
         found = number if left.sure else "there may be extracted values"
-        note = f", {safe(left.note)}" if left.note else ""
+        note = f", {safe(left.reason)}" if left.reason else ""
         lines.append(f"  {safe(left.session)}: {found}{note}")
     return first(lines, _MOST, "  … and {} more, with --json")
 

@@ -148,13 +148,14 @@ def found(answer: reports.Found) -> str:
     lines = []
     for hit in answer.hits:
         where = f"{safe(hit.session)} {safe(hit.entry_id)} {safe(hit.path)} @{hit.offset}"
-        text = " ".join(safe(hit.text).split())
+        text = " ".join(safe(hit.preview).split())
         lines.append(f"{where}{' (extracted)' if hit.held else ''}: {text}")
     lines = lines or ["nothing was found"]
     if answer.more:
         lines.append(f"There are more: these are the first {len(answer.hits)} matches.")
     lines += [
-        f"{safe(item.session)} could not be read: {safe(item.reason)}" for item in answer.unread
+        f"{safe(item.session)} could not be read: {safe(item.reason)}"
+        for item in answer.not_searched
     ]
     return "\n".join(lines)
 
@@ -194,12 +195,12 @@ def _request(full: Fullness) -> str:
 
 
 def loads(totals: reports.Loads) -> list[str]:
-    if not totals.sessions:
+    if not totals.sessions_weighed:
         return []
-    share = _percent(totals.load / totals.window) if totals.window else "-"
-    full = f", {totals.too_full} too full" if totals.too_full else ""
-    sessions = counted(totals.sessions, "session")
-    return [f"load       {totals.load:,} tokens in {sessions} ({share}){full}"]
+    share = _percent(totals.load_tokens / totals.window_tokens) if totals.window_tokens else "-"
+    full = f", {totals.sessions_too_full} too full" if totals.sessions_too_full else ""
+    sessions = counted(totals.sessions_weighed, "session")
+    return [f"load       {totals.load_tokens:,} tokens in {sessions} ({share}){full}"]
 
 
 def relief_json(done: reports.Relief, *, dry_run: bool) -> dict[str, Any]:
