@@ -1,5 +1,6 @@
 """Logs that are only described, through the whole program: scan, evidence, restore, undo."""
 
+import base64
 import json
 import os
 import re
@@ -67,6 +68,25 @@ def test_evidence_of_a_described_log_has_each_call_with_its_result(world, log):
     assert len(before.index) >= 2
     assert not [line for line in before.index if "unknown" in line]
     assert after == before
+
+
+@pytest.mark.parametrize("covers", [True, False])
+def test_signed_thinking_that_covers_the_request_defers_the_session(world, covers):
+    """Its signature would break, and nobody knows whether the agent could do without it."""
+    signature = base64.b64encode(bytes([*([0x08, 4] if covers else []), 0x12, 2, 9, 9])).decode()
+    lines = (SAMPLES / "described" / "openai-chat-nanobot.jsonl").read_bytes()
+    signed = {"type": "thinking", "thinking": "hm", "signature": signature}
+    path = world.put("log.jsonl", lines)
+    append(path, [
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": [signed, {"type": "text", "text": "well"}]},
+    ])  # fmt: skip
+    os.utime(path, (time.time() - 60,) * 2)
+
+    report = world.scan(**RULES)
+
+    assert (report.sessions_changed, report.files_deferred) == ((0, 1) if covers else (1, 0))
+    assert (b"[[extracted-" in path.read_bytes()) is not covers
 
 
 def openai_turn(name, arguments, answer):

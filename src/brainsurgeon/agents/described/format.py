@@ -132,7 +132,8 @@ class Described(base.Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         values = (
             value for steps in self._at["session"]
-            for entry in (head if steps[0].where else head[:1]) for _, value in found(entry, steps)
+            for entry in head[: None if any(step.where for step in steps[:1]) else 1]
+            for _, value in found(entry, steps)
         )  # fmt: skip
         return next(filter(None, map(base.usable_id, values)), None)
 
