@@ -59,6 +59,8 @@ class Opened(ABC):
     # Returns the transcript, of which only new lines may be read.
     keeper: Callable[["Opened"], Transcript] | None = None
     forms: Mapping[str, Format]  # among which its own is, by their names
+    # The last line that was read for an entry within it, and where it is.
+    _kept: tuple[int, int, bytes] = (-1, -1, b"")
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
@@ -90,9 +92,13 @@ class Opened(ABC):
         """
         start, end = self.transcript.span(index)
         entry = self.transcript.entries[index]
+        if (start, end) == self._kept[:2]:
+            return parsed_entry(entry, start, self._kept[2])
         raw = self.read(start, end) if end - start <= LONGEST_LINE else b""
         if crc32(raw) != self.transcript.sums[entry.line]:
             raise LineChangedError
+        if entry.at:
+            self._kept = start, end, raw
         return parsed_entry(entry, start, raw)
 
     def check_lines(self) -> None:
