@@ -18,7 +18,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     placeholder_token,
 )
-from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
+from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration, gain
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.turns import Sent
 from brainsurgeon.planning.archiving import ArchiveRefusedError
@@ -105,6 +105,8 @@ class Drafts:
         edits += (self._weighed(parsed, changes, edit) for edit in others)
         edits += (edit for edit in redactions if isinstance(edit, FieldEdit))
         edits = list(_taking_over(edits, left))
+        if gain(edits) and self._transcript.chain.keeps_length:
+            raise splice.UntouchableError(NO_ROOM)
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
         return Draft(tuple(edits), fields, locks)
 

@@ -146,6 +146,7 @@ def test_only_files_with_pages_keep_their_length():
     ]  # fmt: skip
     assert CODEX.refuses({"payload": {"history_mode": "woven"}})
     assert not any(map(CODEX.refuses, (META, PAGES)))
+    assert Reading(CODEX, b"\n" + dump(PAGES)).transcript.chain.keeps_length
 
 
 @pytest.mark.parametrize(("marks", "is_open"), [

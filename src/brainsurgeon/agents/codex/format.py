@@ -76,7 +76,7 @@ _STEPS = ("prompt", "reply", "result")
 class CodexChain(Chain):
     def __init__(self, entries: Sequence[Entry]) -> None:
         super().__init__()
-        self.keeps_length = bool(entries) and _stated(entries[0]).pages
+        self.keeps_length = any(_stated(entry).pages for entry in entries)
         self.dead = _left(entries)
         contexts = [at for at, entry in enumerate(entries) if _stated(entry).instructs]
         self.dead |= dict.fromkeys(contexts[:-1], OLD_CONTEXT)
