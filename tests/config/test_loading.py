@@ -909,7 +909,7 @@ def test_a_removed_key_is_refused_with_what_applies_without_it(problems):
         assert problems(f"{key} = 1") == [f"{key}: no such key; it was removed: {now} (line 1)"]
 
 
-def test_a_variable_of_a_removed_key_is_a_warning_with_what_applies_without_it(monkeypatch):
+def test_a_variable_of_a_removed_key_is_a_warning(monkeypatch):
     """No other variable is suggested, although a name may resemble it."""
     for key in REMOVED:
         monkeypatch.setenv(f"BRAINSURGEON_{key.upper()}", "1")
@@ -974,7 +974,7 @@ def test_commented_examples_of_the_example_file_are_valid(tmp_path):
     assert os.path.isabs(settings.roots[0].path)
 
 
-def test_after_a_refused_configuration_the_described_formats_are_still_known(loaded, problems):
+def test_a_refused_configuration_leaves_the_formats_known(loaded, problems):
     """A daemon goes on with its former settings, so it still recognises their logs."""
     loaded(f"formats.mine = {LOG}\n")
 

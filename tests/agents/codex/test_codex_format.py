@@ -82,7 +82,7 @@ def test_values_are_in_the_items_and_do_not_overlap(file):
 
 
 @files
-def test_texts_of_people_and_models_and_encrypted_content_are_no_values(file):
+def test_texts_of_people_and_encrypted_content_are_no_values(file):
     """No rule can take a user's or the assistant's text, reasoning, or what Codex reads back."""
     read = Reading(CODEX, file.read_bytes())
     for index, value in values_of(read.transcript):
@@ -131,7 +131,7 @@ def test_a_compaction_replaces_the_items_before_it():
     ]  # fmt: skip
 
 
-def test_an_older_compaction_without_items_replaces_nothing_for_certain():
+def test_an_older_compaction_without_items_replaces_nothing():
     """Before 0.30, a compaction had only a summary, and user messages stayed."""
     lines = META, output("o" * 900), {"type": "compacted", "payload": {"message": "12"}}
 
@@ -162,7 +162,7 @@ def test_a_turn_is_open_until_its_end_is_written(marks, is_open):
     assert bool(reading(*lines).transcript.chain.open_turn) == is_open
 
 
-def test_a_file_without_marks_of_turns_is_open_after_a_prompt_or_a_call():
+def test_a_file_without_turns_is_open_after_a_prompt_or_call():
     """Very old files have no such events: then the last item decides."""
     answer = message("assistant", {"type": "output_text", "text": "done"})
     call = item(type="function_call", name="shell", arguments="{}", call_id="c")
@@ -185,7 +185,7 @@ def test_items_of_one_answer_count_as_one_message():
     assert [transcript.position(at) for at in range(1, 7)] == [3, 2, 2, 2, 1, 0]
 
 
-def test_context_of_a_turn_is_dead_once_another_turn_has_its_own():
+def test_context_of_a_turn_is_dead_once_another_has_its_own():
     """Old releases repeated all instructions in every turn; the newest ones stay."""
     context = {
         "type": "turn_context",

@@ -103,7 +103,7 @@ def test_a_legacy_file_becomes_smaller(codex):
     assert path.read_bytes() == before
 
 
-def test_copies_that_codex_makes_of_placeholders_can_be_restored(codex):
+def test_copies_of_placeholders_by_codex_can_be_restored(codex):
     """A fork of a legacy thread repeats all lines; its placeholders name the same values."""
     path = codex.sample("legacy-0.145.0")
     before = path.read_bytes()
@@ -271,7 +271,7 @@ def test_the_tool_knows_the_thread_that_calls_it(codex, monkeypatch):
     assert calling_session() == str(page)
 
 
-def test_results_that_another_release_writes_in_other_events_come_back(codex):
+def test_results_that_a_release_writes_elsewhere_come_back(codex):
     """A newer Codex migrates the result of a tool to another event, without its key `Ok`."""
     found = {"content": [{"type": "text", "text": "r" * 2000}]}
     old = {"type": "mcp_tool_call_end", "call_id": "call_1", "invocation": {"tool": "big"},
