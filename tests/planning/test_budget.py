@@ -120,7 +120,7 @@ def test_limits_of_requests_ignore_values_that_are_never_sent(limits):
     """Removing a value that no request contains makes none shorter; it waits for its rule."""
     for dead, decision in ((False, Extract), (True, Keep)):
         part = Value(("x",), "tool_result", 9000, dead=dead)
-        decided = decision_on(part, None, EntryState("e", 60), Rules((), **limits), 1000.0)
+        decided = decision_on(part, None, EntryState("e", 60), Rules((), 100, **limits), 1000.0)
         assert isinstance(decided, decision)
 
 

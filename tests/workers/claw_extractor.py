@@ -79,7 +79,7 @@ def row_edit(opened, row, text):
     before = opened.lines.row(row.span)
     if before.line() != text:
         return None
-    return opened.edit_of(row, before, no_record, no_record)
+    return opened.edit_of(row, before, no_record)
 
 
 def extraction_edit(line, directory):
