@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from brainsurgeon import api
+from brainsurgeon import agents, api
+from brainsurgeon.agents.described import described
 from brainsurgeon.lookup.scope import Scope
 from building.mcp_agent import call_tool
-from building.world import SAMPLES, append
+from building.world import SAMPLES, append, dump
 
 LOGS = sorted((SAMPLES / "described").iterdir())
 RULES = {"keep_recent": 0, "min_value_length": 300, "when": "always"}
@@ -87,6 +88,51 @@ def test_signed_thinking_that_covers_the_request_defers_the_session(world, cover
 
     assert (report.sessions_changed, report.files_deferred) == ((0, 1) if covers else (1, 0))
     assert (b"[[extracted-" in path.read_bytes()) is not covers
+
+
+SCREEN = {"unsent": "screen"}
+PLAN = {"texts": ["body", "plan"]}
+THOUGHT = {"thinking": "plan"}
+
+
+@pytest.fixture
+def describe():
+    """Return what describes a format, in place of the description before."""
+    table = {
+        "recognise": [{"who": "user", "made": "*"}],
+        "entries": [{"role": role, "when": {"who": who}} for who, role in
+                    (("user", "prompt"), ("tool", "result"), ("bot", "reply"))],
+        "texts": "body",
+    }  # fmt: skip
+    yield lambda more: agents.learn([described("mine", {**table, **more})])
+    agents.learn([])
+
+
+@pytest.mark.parametrize("ids", [{}, {"id": "uid"}], ids=["without ids", "with ids"])
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [({}, SCREEN), (SCREEN, {}), ({}, PLAN), (PLAN, {}), ({}, THOUGHT), (THOUGHT, {})],
+)
+def test_values_come_back_after_their_description_has_changed(world, describe, former, now, ids):
+    """What one description reaches is restored under another, also after a scan by that one."""
+    said = [("user", "go"), ("tool", "x" * 800), ("bot", "ok")] * 3
+    lines = [
+        {"who": who, "uid": f"u{number}", "made": f"2026-11-0{1 + number}T10:00:00Z", "body": text,
+         "screen": "y" * 700, "plan": "z" * 900}
+        for number, (who, text) in enumerate(said)
+    ]  # fmt: skip
+    before = b"".join(map(dump, lines))
+    path = world.put("log.jsonl", before)
+    for again in (False, True):
+        describe({**ids, **former})
+        world.clock = lambda late=again: time.time() + 86_400 * late
+        assert world.scan(**RULES).sessions_changed == 1
+        describe({**ids, **now})
+        if again:
+            world.scan(**RULES)
+        world.restore_all(pristine=True)
+
+        assert path.read_bytes() == before
 
 
 def openai_turn(name, arguments, answer):

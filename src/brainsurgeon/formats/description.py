@@ -69,7 +69,7 @@ class UsageTable(Struct, frozen=True, forbid_unknown_fields=True):
 class Description(Struct, frozen=True, forbid_unknown_fields=True):
     entries: list[EntryTable]
     recognise: list[Conditions]  # one is met by one of the first lines
-    version: int = 1
+    version: int = 2
     newest: int = 2  # number of messages that stay as they are
     within: Words = ""  # objects in an entry where `texts` and `thinking` begin
     session: Words = []  # in the first line, or in the first lines with a `[key=value]`

@@ -12,7 +12,10 @@ from brainsurgeon.agents.described.shipped import SHIPPED
 from brainsurgeon.agents.openclaw.presence import LockFiles
 from brainsurgeon.formats.description import description
 
-DESCRIPTIONS = [Described(name, description(table)) for name, table in SHIPPED.items()]
+GENERIC = "generic"
+DESCRIPTIONS = [
+    Described(name, description(table), final=name == GENERIC) for name, table in SHIPPED.items()
+]
 # Its entries show that they are meant for this program, whatever root they are below.
 _GENERIC = DESCRIPTIONS[-1]
 _GENERIC.by_wish = False

@@ -44,7 +44,7 @@ _DONE = ("stop", "end_turn", "stop_sequence", *_CUT_SHORT)
 _CALLS = ("tool_use", "toolCall")
 _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id")
 _TOOLS = ("name", "tool", "tool_name", "toolName")
-# Keys that may hold values in any log: they do not tell lines without ids apart.
+# Keys that may hold values in any log: they do not tell lines apart.
 _EDITED = ("output", "content", "text", "result", "data", "thinking", "message", "arguments",
            "input", *FIELDS)  # fmt: skip
 _KINDS: dict[str | None, Kind] = {
@@ -55,6 +55,7 @@ _SIGNED = "thinking signed by its provider"
 _AS_TEXT = "arguments in a text, which must stay JSON"
 _NEWEST = "among the newest messages of an agent that is only described"
 _NOTHING = EntryTable()
+_LONGEST_TIME = 40  # characters
 _MILLISECONDS = 1e11  # no time in seconds is so large
 _PATHS = ("within", "session", "id", "time", "texts", "thinking", "unsent", "call_id", "tool",
           "arguments", "model")  # fmt: skip
@@ -116,7 +117,9 @@ class Described(base.Format):
 
     by_wish = True
 
-    def __init__(self, name: str, given: Description) -> None:
+    def __init__(self, name: str, given: Description, *, final: bool = False) -> None:
+        # A `final` description never reaches other values, so other texts tell its lines apart. Of
+        # any other, no text may: what is extracted must be known in its line under the next one.
         self.name, self.version, self.given = name, given.version, given
         self._recognise, self._failed = (
             [*map(conditions, tables)] for tables in (given.recognise, given.failed)
@@ -124,7 +127,8 @@ class Described(base.Format):
         self._tables = [(conditions(table.when), table) for table in given.entries]
         self._at = {key: compiled(getattr(given, key)) for key in _PATHS}
         self._calls, self._results = [*map(_Inner, given.calls)], [*map(_Inner, given.results)]
-        self._edited = frozenset((*_EDITED, *map(last_key, given.edited())))
+        self._final = final
+        self._edited = frozenset((*_EDITED, *(map(last_key, given.edited()) if final else ())))
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
         return any(met(entry, wanted) for entry in entries for wanted in self._recognise)
@@ -340,8 +344,12 @@ class Described(base.Format):
                 if key not in self._edited or (key == "message" and isinstance(item, dict))
             ]  # fmt: skip
         if isinstance(value, list):
+            if not self._final:
+                return len(value)
             return [self._unedited(item, depth - 1) for item in value]
-        return value
+        if self._final or not isinstance(value, str):
+            return value
+        return value if len(value) <= _LONGEST_TIME and parse_time(value) else None
 
     def _identity(self, entry: JsonObject, rest: bytes, number: int) -> str | None:
         for _, value in self._found("id", entry):
