@@ -102,7 +102,7 @@ class PresenceContract:
 
     def begin(self, path):
         """Write what an agent writes when it begins to work on the session at a path."""
-        raise NotImplementedError
+        raise NotImplementedError  # a contract alone is never run: each agent tells its own
 
     @pytest.fixture
     def path(self, own_home, monkeypatch):

@@ -84,8 +84,7 @@ def test_session_with_a_system_attribute_is_skipped(world, path, name):
     try:
         os.setxattr(path, name, b"mine")
     except OSError:
-        # Only some filesystems keep attributes; where there are none, none can be lost.
-        pytest.skip("this filesystem keeps no such attributes")
+        pytest.skip("this filesystem keeps no such attributes")  # so none can be lost
 
     assert set(skip_reasons(world).values()) == {f"its attribute {name} would be lost"}
     assert os.getxattr(path, name) == b"mine"

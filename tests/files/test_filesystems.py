@@ -27,9 +27,8 @@ def other_side(world):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     if serving.stdout.readline() != b"mounted\n":
-        # Root in most containers may not mount; nothing else grants a lease that proves nothing.
         serving.communicate()
-        pytest.skip("mounting is not allowed here")
+        pytest.skip("mounting is not allowed here")  # only FUSE grants a lease that proves nothing
     world.directory.mkdir(parents=True)
     yield back
     world.close()

@@ -33,8 +33,7 @@ def container(tmp_path, path):
         )  # fmt: skip
         started.append(process)
         if process.stdout.readline() != b"mounted\n":
-            # Many kernels keep ordinary users from making one; nothing else hides a file so.
-            pytest.skip("no user namespaces here")
+            pytest.skip("no user namespaces here")  # nothing else hides a file from others so
         return process
 
     yield start

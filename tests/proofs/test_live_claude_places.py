@@ -126,7 +126,7 @@ def move_behind_link(claude, linked):
 
 
 def run_workflow(claude, agents=2):
-    """Let the model start a workflow, and wait until its sub-agents have ended."""
+    """Start a workflow by the model, and wait until its sub-agents have ended."""
     settings = claude.config / "settings.json"
     allowed = json.loads(settings.read_text())
     allowed["permissions"]["allow"].append("Workflow")

@@ -23,7 +23,7 @@ SAMPLE_SESSIONS = sorted(
 
 @pytest.fixture
 def daemon(world):
-    """Let the scans of a world keep what they read."""
+    """Make the scans of a world keep what they read."""
     world.kept = Transcripts()
     return world
 

@@ -68,7 +68,7 @@ def described_in(
 
 
 def learn(forms: Formats) -> None:
-    """Know the formats that a configuration describes, and no longer those of another."""
+    """Use the formats that a configuration describes, and no longer those of another."""
     known = {form.name: form for form in (*_FORMS, *forms, *DESCRIPTIONS)}
     FORMATS.clear()
     FORMATS.update(known)

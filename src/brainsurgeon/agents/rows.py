@@ -71,7 +71,7 @@ class Recorded(Struct, frozen=True):
 
     def newest(self, own_ms: int | None) -> int:
         """Return the time (milliseconds) of the last change other than `own_ms`, ours."""
-        raise NotImplementedError
+        raise NotImplementedError  # a Struct cannot have abstract methods
 
 
 def fingerprint(path: str, recorded: Recorded, size: int, own_ms: int | None) -> Fingerprint:
@@ -97,7 +97,7 @@ class Row(Struct, frozen=True, dict=True):
 
     def line(self) -> bytes:
         """Return the line. Raises UnreadableRowError."""
-        raise NotImplementedError
+        raise NotImplementedError  # a Struct cannot have abstract methods
 
     @cached_property
     def digest(self) -> bytes:

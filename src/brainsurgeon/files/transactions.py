@@ -44,7 +44,7 @@ def writing(path: str) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(path: str, database: sqlite3.Connection, *, durable: bool) -> Iterator[None]:
-    """Take the database's lock, and commit after the block.
+    """Hold the database's lock, and commit after the block.
 
     Raises RefusedError if this process was stopped meanwhile, BusyError if the agent keeps the lock
     for PATIENCE, FailedError if SQLite fails.

@@ -122,7 +122,7 @@ def test_copies_of_placeholders_by_codex_can_be_restored(codex):
 
 
 def with_id(line):
-    """Give an item the id that 0.171.0 adds in a fork."""
+    """Add the id to an item that 0.171.0 adds in a fork."""
     entry = json.loads(line)
     if entry["type"] == "response_item":
         entry["payload"].setdefault("id", f"x_{hash(line)}")

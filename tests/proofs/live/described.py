@@ -34,7 +34,7 @@ class Described:
         return path
 
     def turn(self, *commands, closing="done."):
-        """Let the agent run commands in one turn; return the requests of the turn."""
+        """Run commands by the agent in one turn; return the requests of the turn."""
         plan = [[(self.shell, {"command": command, "description": "as asked"})]
                 for command in commands]  # fmt: skip
         requests = self.model.next_turn(plan, closing)
