@@ -1,5 +1,6 @@
 """The contracts of an agent's home, presence and installation."""
 
+import fcntl
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from brainsurgeon.agents import AGENTS
 from brainsurgeon.agents.agent import NAME, Presence
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
+from brainsurgeon.agents.copilot import COPILOT
 from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.pi import PI
@@ -223,6 +225,14 @@ class TestCodexHome(HomeContract):
     sessions = {f"2026/11/01/rollout-2026-11-01T10-00-00-{UUID}.jsonl": ""}  # noqa: RUF012
 
 
+class TestCopilotHome(HomeContract):
+    """One file of events in a directory of each session, beside others."""
+
+    agent, variable = COPILOT, "COPILOT_HOME"
+    sessions = {f"{UUID}/events.jsonl": f"copilot:{UUID}"}  # noqa: RUF012
+    others = (f"{UUID}/files/rows.jsonl", f"{UUID}/research/events.jsonl")
+
+
 class TestQuillHome(HomeContract):
     """Talks in a directory of each desk."""
 
@@ -273,6 +283,24 @@ class TestCodexPresence(PresenceContract):
         assert files(own_home) == before
 
 
+class TestCopilotPresence(PresenceContract):
+    """A lock on a file beside the session, which only shows what is in memory."""
+
+    agent, variable, session = COPILOT, "COPILOT_HOME", f"{UUID}/events.jsonl"
+
+    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+        """A file that is locked, not one that a killed process left, means an open process."""
+        hold = f"{os.path.dirname(path)}/inuse.{os.getpid()}.hold"
+        with open(hold, "x") as file:
+            assert not self.agent.presence.in_memory(path, time.time(), HOUR)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            before = files(own_home)
+            assert self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert not self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert signs.read() is signs.changed() is None
+        assert files(own_home) == before
+
+
 class TestQuillPresence(PresenceContract):
     """Wet ink beside the talk."""
 
@@ -298,6 +326,12 @@ class TestCodexInstall(InstallContract):
     """TOML."""
 
     agent, written, equals = CODEX, f"mcp_servers.{NAME} = %s", " = "
+
+
+class TestCopilotInstall(InstallContract):
+    """JSON."""
+
+    agent, written = COPILOT, f'{{"mcpServers": {{"{NAME}": %s}}}}'
 
 
 class TestQuillInstall(InstallContract):

@@ -39,7 +39,7 @@ TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
 STEPS = ("prompt", "reply", "result")
 # The roles in which values of a kind occur. A user's own command is an aside.
 ROLES = {
-    "assistant": ("reply",), "thinking": ("reply",), "tool_call": ("reply",),
+    "assistant": ("reply",), "thinking": ("reply", "note"), "tool_call": ("reply",),
     "user": ("prompt", "aside"), "tool_result": ("result", "prompt", "aside", "note"),
 }  # fmt: skip
 
@@ -568,6 +568,31 @@ class TestOpenAIChatContract(FormatContract):
     samples = (SAMPLES / "described" / "openai-chat-nanobot.jsonl",)
     never = KEYS
     words = (*WORDS, "reasoning_content", "developer", "timestamp")
+
+
+class TestCopilotContract(FormatContract):
+    """Copilot CLI, with sub-agents, errors and compactions in the same file."""
+
+    form = FORMATS["copilot"]
+    results = (1, "a8070435")
+    samples = tuple(sorted((SAMPLES / "copilot").glob("*.jsonl")))
+    never = frozenset({
+        "id", "parentId", "agentId", "type", "timestamp", "toolCallId", "toolName", "name", "role",
+        "messageId", "assetId", "data", "byteLength", "turnId", "arguments", "reasoningOpaque",
+        "message", "model", "tool_call_id", "apiCallId", "summaryContent", "transformedContent",
+    })  # fmt: skip
+    free = frozenset({"messages"})
+    words = (
+        "type", "id", "agentId", "data", "user.message", "assistant.message", "content", "result",
+        "assistant.turn_start", "tool.execution_start", "tool.execution_complete", "toolRequests",
+        "toolCallId", "toolName", "name", "arguments", "detailedContent", "reasoningText",
+        "reasoningOpaque", "binaryResultsForLlm", "attachments", "assetId", "byteLength", "error",
+        "message", "success", "shellExecution", "exitCode", "session.start", "copilotVersion",
+        "session.compaction_start", "session.compaction_complete", "compactionAttemptId",
+        "summaryContent", "session.usage_record", "usage", "inputTokens", "session.error", "abort",
+        "model.model_call_success", "requestMessages", "model.messages_snapshot", "messages",
+        "role", "text", "system.message", "session.binary_asset", "model", "version",
+    )  # fmt: skip
 
 
 class TestQuillContract(FormatContract):

@@ -104,7 +104,7 @@ def test_recognise_names_claude_code_and_codex(head, name):
 
 
 # The first lines that other agents wrote, without texts: Gemini CLI 0.30, Qwen Code 0.24.4,
-# OpenClaw's trajectories, GitHub Copilot CLI 1.0.102, Kimi Code, nanobot.
+# OpenClaw's trajectories, Kimi Code, nanobot.
 OTHERS = {
     "gemini": [
         {"sessionId": "s", "projectHash": "p", "startTime": "t", "lastUpdated": "t",
@@ -123,10 +123,6 @@ OTHERS = {
     "trajectory": [
         {"type": "session.started", "sessionId": "s", "sessionKey": "k", "traceId": "t", "seq": 1,
          "data": {}},
-    ],
-    "copilot": [
-        {"type": "session.start", "data": {"sessionId": "s"}, "id": "i", "timestamp": "t",
-         "parentId": None},
     ],
     "kimi": [{"type": "metadata", "protocol_version": "1.5", "created_at": 1}],
     "nanobot": [{"_type": "metadata", "key": "cli:six"}, {"role": "user", "content": "hi"}],

@@ -48,9 +48,9 @@ else:
 """
 RECORDS = {
     "openclaw": ".openclaw/openclaw.json", "claude": ".claude.json", "codex": ".codex/config.toml",
-    "systemctl": "nothing",
+    "copilot": ".copilot/mcp-config.json", "systemctl": "nothing",
 }  # fmt: skip
-AGENTS = ("openclaw", "claude", "codex")
+AGENTS = ("openclaw", "claude", "codex", "copilot")
 REGISTER_ALL = [word for agent in AGENTS for word in ("--mcp", agent)]
 
 
@@ -65,7 +65,8 @@ class Newcomer:
         self.record = home / ".local/state/brainsurgeon/init.json"
         self._write(".openclaw/agents/main/sessions/s.jsonl", Conversation())
         self._write(".claude/projects/-w/t.jsonl", ClaudeConversation())
-        (home / ".codex/sessions").mkdir(parents=True)
+        for place in (".codex/sessions", ".copilot/session-state"):
+            (home / place).mkdir(parents=True)
 
     def _write(self, place, conversation):
         conversation.turn("x" * 5000)
@@ -127,7 +128,7 @@ def test_init_dry_run_lists_agents_and_savings(newcomer):
 
     assert result.returncode == 0
     assert [line.split()[1] for line in lines if line.startswith("found ")] == [
-        "OpenClaw:", "Claude", "Codex:",
+        "OpenClaw:", "Claude", "Codex:", "Copilot",
     ]  # fmt: skip
     gains = [line for line in lines if line.startswith(("main/s", "claude-code:-w/t"))]
     assert len(gains) == 2
@@ -197,7 +198,12 @@ def test_init_writes_a_configuration_for_every_agent(newcomer):
     assert set(tomllib.loads(text)) == {"roots"}
     assert [root.path for root in settings.roots] == [
         str(newcomer.home / place)
-        for place in (".openclaw/agents", ".claude/projects", ".codex/sessions")
+        for place in (
+            ".openclaw/agents",
+            ".claude/projects",
+            ".codex/sessions",
+            ".copilot/session-state",
+        )
     ]
     assert settings.model_copy(update={"roots": ()}) == load(os.devnull)[0]
     for line in (TOP / "config.toml.example").read_text().partition("# [[roots]]")[0].splitlines():
@@ -250,9 +256,11 @@ def test_init_registers_the_tool_with_the_agents_commands(newcomer):
         ["claude", "mcp", "add", "--scope", "user", "brainsurgeon", "--", program, "mcp",
          "--agent", "."],
         ["codex", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
+        ["copilot", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
     ]  # fmt: skip
     for agent, name in (
         (".openclaw", "openclaw"), (".claude", "claude-code"), (".codex", "codex"),
+        (".copilot", "copilot"),
     ):  # fmt: skip
         skill = "skills/brainsurgeon/SKILL.md"
         assert (newcomer.home / agent / skill).read_text() == (
@@ -374,8 +382,9 @@ def test_init_undo_restores_every_file(newcomer):
     assert preview.stdout in result.stdout
     assert (result.returncode, result.stderr) == (0, b"")
     assert newcomer.files() == before
-    assert [words[0:3] for words in newcomer.calls()][-5:] == [
-        ["codex", "mcp", "remove"], ["claude", "mcp", "remove"], ["openclaw", "mcp", "unset"],
+    assert [words[0:3] for words in newcomer.calls()][-6:] == [
+        ["copilot", "mcp", "remove"], ["codex", "mcp", "remove"], ["claude", "mcp", "remove"],
+        ["openclaw", "mcp", "unset"],
         ["systemctl", "--user", "disable"], ["systemctl", "--user", "daemon-reload"],
     ]  # fmt: skip
     second = newcomer.init("--undo", "--yes")
@@ -671,7 +680,9 @@ def test_init_as_json_is_one_document(newcomer):
 
     assert refused.returncode == json_output(refused)["exit_code"] == 2
     assert result.returncode == 0
-    assert [home["agent"] for home in answer["homes"]] == ["OpenClaw", "Claude Code", "Codex"]
+    assert [home["agent"] for home in answer["homes"]] == [
+        "OpenClaw", "Claude Code", "Codex", "Copilot CLI",
+    ]  # fmt: skip
     assert answer["offers"][0]["steps"] == [
         {"what": "configuration", "state": "new", "path": str(newcomer.config)},
         {"what": "man page", "state": "new", "path": str(newcomer.page)},

@@ -19,7 +19,12 @@ OPERATIONS = (TOP / "deploy" / "docs" / "operations.md").read_text()
 # What each agent's own page says, by the name of its command.
 PAGES = {
     host: (TOP / "deploy" / page / "README.md").read_text()
-    for host, page in (("openclaw", "openclaw"), ("claude", "claude-code"), ("codex", "codex"))
+    for host, page in (
+        ("openclaw", "openclaw"),
+        ("claude", "claude-code"),
+        ("codex", "codex"),
+        ("copilot", "copilot"),
+    )
 }
 NEEDED = (
     "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
@@ -56,7 +61,7 @@ class Account:
             copy = shutil.copytree if (TOP / name).is_dir() else shutil.copy
             (self.clone / name).parent.mkdir(exist_ok=True)
             copy(TOP / name, self.clone / name)
-        for tool in ("systemctl", "sudo", "crontab", "openclaw", "claude", "codex"):
+        for tool in ("systemctl", "sudo", "crontab", "openclaw", "claude", "codex", "copilot"):
             self._tool(tool, RECORDED)
         self._tool("python3", f'#!/bin/sh\nexec {shlex.quote(sys._base_executable)} "$@"\n')
         self.bare = {"HOME": str(self.home), "PATH": f"{self.tools}:/usr/bin:/bin"}

@@ -17,6 +17,7 @@ from building.world import TOP
 DEPLOY = TOP / "deploy"
 SKILLS = {
     "openclaw": ("brainsurgeon__", DEPLOY / "openclaw/skills/brainsurgeon/SKILL.md"),
+    "copilot": ("brainsurgeon-", DEPLOY / "copilot/skills/brainsurgeon/SKILL.md"),
     "codex": ("", DEPLOY / "codex/skills/brainsurgeon/SKILL.md"),
     "claude-code": ("mcp__brainsurgeon__", DEPLOY / "claude-code/skills/brainsurgeon/SKILL.md"),
 }
@@ -60,7 +61,7 @@ def test_skill_has_name_description_and_tool(skill):
 
     assert fields["name"] == "brainsurgeon"
     assert "[[extracted-" in fields["description"]
-    assert set(re.findall(r"`(\w*purge_control)`", text)) == {tool}
+    assert set(re.findall(r"`([\w-]*purge_control)`", text)) == {tool}
 
 
 def test_figures_in_a_skill_are_the_defaults(skill):

@@ -52,7 +52,7 @@ def init(
     mcp: list[Agent] | None = Option(
         None,
         metavar="AGENT",
-        help="Also register the tool with openclaw, claude or codex. Repeatable.",
+        help="Also register the tool with openclaw, claude, codex or copilot. Repeatable.",
     ),
     hooks: HookedAgent | None = Option(
         None,
