@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from brainsurgeon import cli, log
 from brainsurgeon.errors import ConfigError, NotFoundError
 from brainsurgeon.model.reports import Recovery, RetentionReport, ScanReport, Watch
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.session_files import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
 from building.processes import DaemonProcess

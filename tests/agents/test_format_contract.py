@@ -25,7 +25,7 @@ from brainsurgeon.model.entries import (
     placeholder_token,
     value_at,
 )
-from brainsurgeon.model.sessions import ANY, AUTO
+from brainsurgeon.model.session_files import ANY, AUTO
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.format_reading import WINDOW, entries, parts_in, record, survey
 from building.quill import QUILL

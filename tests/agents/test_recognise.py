@@ -4,7 +4,7 @@ import pytest
 
 from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.formats.recognition import recognise
-from brainsurgeon.model.sessions import ANY
+from brainsurgeon.model.session_files import ANY
 from building.format_reading import HEADER
 from building.world import dump
 

@@ -26,7 +26,7 @@ from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.planning.row_steps import RowIndex
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions.discovery import open_session

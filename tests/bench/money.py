@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from brainsurgeon.config import Settings
-from brainsurgeon.model.catalog import Price
+from brainsurgeon.model.providers import Price
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.render import estimate as render
 from brainsurgeon.render.formatting import document, table

@@ -16,7 +16,7 @@ from bench.measuring import above_empty
 from bench.table import Row
 from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, SessionFile
 from brainsurgeon.store import open_store
 
 DAY = 86_400

@@ -11,7 +11,7 @@ import zstandard
 
 from brainsurgeon.files import sqlite
 from brainsurgeon.model.entries import PLACEHOLDER
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.sessions.row_listing import list_rows_at
 from building.world import LATER, WRITTEN, Clock, World
 

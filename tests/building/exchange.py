@@ -9,7 +9,7 @@ import pytest
 
 from brainsurgeon.files import exchange, leases, retire
 from brainsurgeon.files.retire import Ledger
-from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.model.session_files import Root, SessionFile
 from brainsurgeon.sessions.discovery import discover, open_session
 from brainsurgeon.store import journal
 from building.processes import wait_until

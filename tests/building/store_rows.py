@@ -4,7 +4,7 @@ import os
 
 from brainsurgeon.model.entries import id_named, placeholder_named, placeholder_token
 from brainsurgeon.model.plans import Removal
-from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, SessionFile
 from brainsurgeon.store import journal
 
 OPEN_STORE = (

@@ -23,7 +23,7 @@ from brainsurgeon.config.settings import (
 )
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.model.rules import Rule
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from building.machine import SYSTEM_CONFIG
 from building.world import TOP
 

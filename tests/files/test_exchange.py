@@ -13,7 +13,7 @@ import pytest
 from brainsurgeon.files import exchange, leases, retire
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.retire import Ledger, StaysError
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.sessions.discovery import discover, open_session
 from building.exchange import (
     APPEND,

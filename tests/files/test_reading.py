@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brainsurgeon.files import reading
 from brainsurgeon.files.reading import FileLines, head, read_range
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.model.session_files import Root, SessionFile
 from brainsurgeon.sessions.discovery import discover, open_session
 
 CONTENT = st.lists(

@@ -21,7 +21,7 @@ from brainsurgeon.files.reading import CHUNK
 from brainsurgeon.lookup import byte_search
 from brainsurgeon.lookup.sessions import REPLACED
 from brainsurgeon.model.records import EVERYTHING, Request
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations import retention as operation
 from brainsurgeon.operations.restore import restore

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from brainsurgeon.agents import FORMATS
-from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, known
 from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.providers import LIFE, LONG_LIFE, Price, known
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.turns import ModelCall

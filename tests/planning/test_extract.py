@@ -11,7 +11,7 @@ from brainsurgeon.agents import FORMATS
 from brainsurgeon.formats.marks import marks_in, placeholder_at
 from brainsurgeon.model.entries import KINDS, OLD, Value
 from brainsurgeon.model.rules import Rule, Rules
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
+from brainsurgeon.model.session_files import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.rules import (
     EntryState,

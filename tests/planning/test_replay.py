@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from brainsurgeon.agents import FORMATS
-from brainsurgeon.model.catalog import Price
+from brainsurgeon.model.providers import Price
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
 from brainsurgeon.model.turns import Compaction, ModelCall

@@ -110,7 +110,7 @@ WRITE_FLAGS = {
 # Modules above or beside `agents` that name an agent. The first have tables of models' names. The
 # others are to ask the registry instead.
 NAMES_OF_MODELS = {
-    "model.catalog", "model.rules", "formats.base", "planning.signatures",
+    "model.providers", "model.rules", "formats.base", "planning.signatures",
 }  # fmt: skip
 NAME_AGENTS = {"render.runs", "render.sessions"}
 

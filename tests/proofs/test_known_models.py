@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from brainsurgeon.model.catalog import LIFE, LONG_LIFE, MODELS, known
+from brainsurgeon.model.providers import LIFE, LONG_LIFE, MODELS, known
 from proofs.agent_packages import PI_MODELS, package
 
 pytestmark = pytest.mark.long(proves=("model",))

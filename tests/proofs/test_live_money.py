@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon import config
-from brainsurgeon.model.catalog import LIFE
+from brainsurgeon.model.providers import LIFE
 from brainsurgeon.operations.estimate import estimate
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store, open_to_read

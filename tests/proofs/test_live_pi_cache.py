@@ -6,7 +6,7 @@ import pytest
 
 from brainsurgeon import config
 from brainsurgeon.agents import FORMATS
-from brainsurgeon.model.catalog import LIFE
+from brainsurgeon.model.providers import LIFE
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.store import open_store

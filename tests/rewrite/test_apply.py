@@ -11,7 +11,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.records import Request
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.rewrite import apply, recover
 from brainsurgeon.rewrite.inspect import Planner
 from brainsurgeon.sessions.discovery import open_session

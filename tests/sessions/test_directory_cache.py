@@ -6,7 +6,7 @@ import time
 import pytest
 
 from brainsurgeon.files import leases
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.sessions import discovery
 
 

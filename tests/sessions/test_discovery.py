@@ -10,7 +10,7 @@ import pytest
 
 from brainsurgeon.agents import is_session_name
 from brainsurgeon.files.exchange import TEMPORARY
-from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Root, SessionFile, Unreadable
 from brainsurgeon.sessions.discovery import discover
 from building.claw import migrate
 from building.processes import OtherProcess

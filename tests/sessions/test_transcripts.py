@@ -11,7 +11,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.files import reading
 from brainsurgeon.files.reading import LineChangedError
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.model.session_files import Root, SessionFile
 from brainsurgeon.sessions.discovery import discover, open_session, open_to_show
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.claw import LOCAL, Claw

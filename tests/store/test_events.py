@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from brainsurgeon.store import history as room
+from brainsurgeon.store import runs as room
 from building.store_rows import begin_rewrite, confirm_rewrite, count_rows, removal, store_session
 
 

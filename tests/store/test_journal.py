@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import FieldRecord
-from brainsurgeon.model.sessions import End, Fingerprint, SessionFile
-from brainsurgeon.store import journal, sessions
+from brainsurgeon.model.session_files import End, Fingerprint, SessionFile
+from brainsurgeon.store import catalogue, journal
 from building.store_rows import (
     begin_rewrite,
     confirm_rewrite,
@@ -196,7 +196,7 @@ def test_journal_and_memory_store_any_file_identity(store, device, inode, name):
     place = SessionFile(
         "/agents", f"/agents/{text}", f"{text}.jsonl", "a", "/agents/a", "auto", state
     )
-    seen = sessions.FileState(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
+    seen = catalogue.FileState(state, "rules", None, "unchanged", "", 1.0, None, 2.0)
     with store.transaction():
         entry = store.journal.begin(
             row.id, place, "t", journal.Confirmation(restored=["é"], at=1.5)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.model.records import EVERYTHING, FieldRecord
 from brainsurgeon.store import journal
-from brainsurgeon.store.history import KEPT_SECONDS
+from brainsurgeon.store.runs import KEPT_SECONDS
 from building.store_rows import begin_rewrite, removal, store_session
 
 # When a run of `extract_in_run` has its greatest age.

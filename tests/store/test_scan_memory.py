@@ -3,9 +3,9 @@
 import pytest
 
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, SessionFile
+from brainsurgeon.store.catalogue import DATABASE, FAILED, WAITS
 from brainsurgeon.store.scan_memory import FileMemory
-from brainsurgeon.store.sessions import DATABASE, FAILED, WAITS
 
 NOW = 1_000_000.0
 MARK = Fingerprint(1, 2, 3, 4, 5)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from brainsurgeon.agents import rows
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.planning import row_steps
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at

@@ -10,7 +10,7 @@ from pathlib import Path
 from brainsurgeon.agents.openclaw.database import plain
 from brainsurgeon.agents.rows import RowEdit
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at
 

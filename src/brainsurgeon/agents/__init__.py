@@ -17,7 +17,7 @@ from brainsurgeon.agents.pi import PI
 from brainsurgeon.agents.rows import Databases
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.description import ContradictionError
-from brainsurgeon.model.sessions import ANY, AUTO, SessionFile
+from brainsurgeon.model.session_files import ANY, AUTO, SessionFile
 
 if TYPE_CHECKING:
     from brainsurgeon.planning.budget import Measure

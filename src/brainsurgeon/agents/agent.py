@@ -16,7 +16,7 @@ from brainsurgeon.agents.rows import Databases
 from brainsurgeon.files import configurations
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.reports import CommandStep
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.session_files import Signs
 
 if TYPE_CHECKING:  # few commands need it
     from brainsurgeon.planning.budget import Measure

@@ -23,7 +23,7 @@ from brainsurgeon.files.reading import CHUNK, LONGEST_LINE, Opened, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.planning.row_steps import RowIndex, RowKey, RowPlan, RowSpan, split
 
 MOST_ROWS_READ = 512  # at a time

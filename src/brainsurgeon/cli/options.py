@@ -24,7 +24,7 @@ from brainsurgeon.model.text import readable, readable_lines
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
     from brainsurgeon.model.reports import ShownValues
-    from brainsurgeon.model.sessions import SessionFile
+    from brainsurgeon.model.session_files import SessionFile
     from brainsurgeon.store import Store
 
 

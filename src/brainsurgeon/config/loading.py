@@ -18,7 +18,7 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import Setting
-from brainsurgeon.model.sessions import AUTO
+from brainsurgeon.model.session_files import AUTO
 
 if TYPE_CHECKING:
     from brainsurgeon.agents import Formats

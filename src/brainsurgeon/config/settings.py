@@ -34,11 +34,11 @@ from brainsurgeon.config.values import (
     wants,
 )
 from brainsurgeon.model.entries import Kind
-from brainsurgeon.model.sessions import Root
+from brainsurgeon.model.session_files import Root
 from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
 
 if TYPE_CHECKING:  # not every command needs these: methods import them
-    from brainsurgeon.model.catalog import Price
+    from brainsurgeon.model.providers import Price
     from brainsurgeon.model.rules import ArchiveRules, Budget, Rule, Rules, Terms
 
 
@@ -94,7 +94,7 @@ class PriceTable(SettingsTable):
     output: Dollars = Field(description="tokens of answers")
 
     def decision_price(self) -> Price:
-        from brainsurgeon.model.catalog import Price  # noqa: PLC0415
+        from brainsurgeon.model.providers import Price  # noqa: PLC0415
 
         read, write = self.cache_read / self.input, self.cache_write / self.input
         return Price(read, write, write, self.input, self.output / self.input)

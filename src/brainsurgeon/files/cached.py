@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.session_files import Fingerprint
 
 # Seconds within which two changes may have the same times: filesystem clocks advance in steps.
 _STEP = 0.05

@@ -28,7 +28,7 @@ from msgspec import Struct
 from brainsurgeon.files import attributes, leases, retire
 from brainsurgeon.files.reading import OpenSession, RefusedError, read_range
 from brainsurgeon.files.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
-from brainsurgeon.model.sessions import End, Fingerprint, Signs
+from brainsurgeon.model.session_files import End, Fingerprint, Signs
 
 WAIT_FOR_CLOSING = 0.5  # seconds that late writers have to close the old file
 TRUSTED = 5.0  # seconds to rely on the leases, which the kernel breaks after 45 (fcntl(2))

@@ -22,7 +22,7 @@ from brainsurgeon.formats.recognition import HEAD_LINES, Beginning, recognise
 from brainsurgeon.formats.splice import parsed_entry
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import Line
-from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionFile
 
 CHUNK = 1 << 20
 LONGEST_LINE = 32 << 20  # bytes; to limit the memory, `raw` of a longer line is None

@@ -18,7 +18,7 @@ from brainsurgeon.files import leases
 from brainsurgeon.files.reading import read_range
 from brainsurgeon.formats.base import usable_id
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import End
+from brainsurgeon.model.session_files import End
 
 # Seconds after an exchange.
 WAIT_FOR_OPENERS = 0.010  # until processes that looked up the name before have opened the old file

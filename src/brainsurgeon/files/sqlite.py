@@ -26,7 +26,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from brainsurgeon.errors import BusyError
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.session_files import Fingerprint
 
 LOG = "-wal"  # suffix of the write-ahead log
 PATIENCE = 1.0  # seconds to wait for another process while reading

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from brainsurgeon.model.entries import OLD, Kind
-from brainsurgeon.model.sessions import BEFORE_COMPACTION
+from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from brainsurgeon.model.transcript import Entry
 
 

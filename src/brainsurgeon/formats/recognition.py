@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.entries import BOM, parse
-from brainsurgeon.model.sessions import ANY, AUTO
+from brainsurgeon.model.session_files import ANY, AUTO
 
 HEAD_LINES = 20  # first lines to check: some lines of Claude Code do not show their format
 UNKNOWN = "unknown"

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from brainsurgeon.files import leases, sqlite
 from brainsurgeon.model.entries import id_named
-from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Fingerprint, Root, SessionFile, Unreadable
 from brainsurgeon.planning.retention import Interval
 from brainsurgeon.sessions import placeholders
 from brainsurgeon.sessions.discovery import AGED, any_format, discover

@@ -8,7 +8,7 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError, StoreUnusableError
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import LostValues
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.planning.matching import count_lost
 from brainsurgeon.sessions.discovery import any_format, discover, open_session

@@ -14,13 +14,13 @@ from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState, SessionRecord
-from brainsurgeon.model.sessions import Fingerprint, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.model.text import readable
 from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open_to_show, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
+from brainsurgeon.store.catalogue import CERTAIN
 from brainsurgeon.store.database import path_text
-from brainsurgeon.store.sessions import CERTAIN
 
 EMPTY = "the directory is empty: is its disk mounted?"
 REPLACED = (

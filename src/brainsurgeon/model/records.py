@@ -14,7 +14,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     value_at,
 )
-from brainsurgeon.model.sessions import End, Fingerprint
+from brainsurgeon.model.session_files import End, Fingerprint
 from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from brainsurgeon.model.plans import Amount, Amounts, Decision, Outcome, Plan
 from brainsurgeon.model.records import Extraction, Request
-from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.session_files import SessionFile, Unreadable
 from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fit, Fullness, ModelCall, Verdict
 
 DISABLED = "nothing is extracted: enabled = false in the configuration"

@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from brainsurgeon.model.catalog import REQUEST_BYTES, known
 from brainsurgeon.model.entries import KeyPath, Value
 from brainsurgeon.model.plans import Plan, freed
+from brainsurgeon.model.providers import REQUEST_BYTES, known
 from brainsurgeon.model.turns import Tier
 
 ValueIds = frozenset[tuple[str | None, KeyPath]]  # each by its entry's id and its path

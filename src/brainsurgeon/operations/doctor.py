@@ -20,7 +20,7 @@ from brainsurgeon.lookup.opening import missing_store
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.reports import Finding, Level, LostValues, PlaceholdersLeft, Trouble
-from brainsurgeon.model.sessions import SessionFile, Unreadable
+from brainsurgeon.model.session_files import SessionFile, Unreadable
 from brainsurgeon.model.text import counted
 from brainsurgeon.operations.retention import expiring
 from brainsurgeon.operations.status import describe_databases

@@ -12,7 +12,7 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.lookup.entries import decode, json_text
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_named
-from brainsurgeon.model.catalog import price_of
+from brainsurgeon.model.providers import price_of
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall

@@ -6,7 +6,7 @@ from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.files.reading import OpenSession
 from brainsurgeon.formats.transcript import entries_of
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.inspect import Planner, examine_open, excluded, settings_for
 from brainsurgeon.rewrite.relief import fit_in, is_too_full, weigh

@@ -15,7 +15,7 @@ from brainsurgeon.formats.recognition import recognise
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import JsonObject, KeyPath, dotted, parse
 from brainsurgeon.model.reports import FoundValues, LogCheck
-from brainsurgeon.model.sessions import ANY
+from brainsurgeon.model.session_files import ANY
 
 _LONG = 200  # characters of a text that something should reach
 _NONE = "none of the conversation"

@@ -12,7 +12,7 @@ from brainsurgeon.lookup import sessions
 from brainsurgeon.model.plans import Amounts
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import Relief
-from brainsurgeon.model.sessions import NotIdleError
+from brainsurgeon.model.session_files import NotIdleError
 from brainsurgeon.operations.sessions import why_not_idle
 from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, STALE
 from brainsurgeon.rewrite import inspect

@@ -43,7 +43,7 @@ from brainsurgeon.model import reports
 from brainsurgeon.model.entries import RESTORED, dotted, value_at
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import Extraction, PrintedAnswer, Request, SessionRecord
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted, parse_time
 from brainsurgeon.planning.matching import NO_RECORD
 from brainsurgeon.planning.signatures import UNFIT

@@ -19,7 +19,7 @@ from brainsurgeon.lookup.sessions import REPLACED, root_identity
 from brainsurgeon.model.records import Held, SessionRecord
 from brainsurgeon.model.reports import Expiring, RetentionReport
 from brainsurgeon.model.rules import Terms
-from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.model.session_files import Root, SessionFile
 from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import why_blocked

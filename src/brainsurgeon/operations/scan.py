@@ -17,7 +17,7 @@ from brainsurgeon.lookup.sessions import find_record, note_found, record_placeho
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
-from brainsurgeon.model.sessions import Fingerprint, NotIdleError, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.rewrite import inspect, recover
@@ -36,10 +36,10 @@ from brainsurgeon.sessions.discovery import (
 from brainsurgeon.sessions.row_listing import database_fingerprint, list_rows, list_rows_at
 from brainsurgeon.sessions.transcripts import Transcripts
 from brainsurgeon.store import Store
+from brainsurgeon.store.catalogue import AGAIN, FAILED, IN_MEMORY, WAITS
 from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.journal import LEAST_WAIT
 from brainsurgeon.store.scan_memory import FileMemory
-from brainsurgeon.store.sessions import AGAIN, FAILED, IN_MEMORY, WAITS
 
 
 def _error_result(error: Exception) -> tuple[Result, str] | None:

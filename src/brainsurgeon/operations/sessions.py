@@ -27,7 +27,7 @@ from brainsurgeon.model.reports import (
     SessionCosts,
     SessionSummary,
 )
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.operations.retention import moment
 from brainsurgeon.planning import cache
@@ -37,7 +37,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.relief import fit_in, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.store import Store
-from brainsurgeon.store.sessions import CERTAIN, FAILED
+from brainsurgeon.store.catalogue import CERTAIN, FAILED
 
 
 def sessions(

@@ -12,7 +12,7 @@ from brainsurgeon.lookup.sessions import Session, file_of, with_record
 from brainsurgeon.model.entries import EXTRACTABLE, REDACTED, Value
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.reports import FieldAnswer
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out

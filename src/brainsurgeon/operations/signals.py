@@ -8,7 +8,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.files.processes import CommandFailedError, output_of
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.reports import Event
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.rewrite.inspect import excluded
 from brainsurgeon.rewrite.signals import notice
 from brainsurgeon.sessions.discovery import discover_at, open_session

@@ -21,7 +21,7 @@ from brainsurgeon.files.reading import RefusedError, open_session
 from brainsurgeon.lookup.sessions import Walk, walk
 from brainsurgeon.model import reports
 from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, TroubleKind
-from brainsurgeon.model.sessions import Root, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import lasting
 from brainsurgeon.operations.init import unused_homes
 from brainsurgeon.operations.retention import expiring
@@ -39,8 +39,8 @@ from brainsurgeon.planning.calls import costs_of
 from brainsurgeon.schedule import cron_trigger, scan_trigger
 from brainsurgeon.sessions.row_listing import items_below, layout_of
 from brainsurgeon.store import Store
+from brainsurgeon.store.catalogue import AGAIN, DATABASE, IN_MEMORY, WAITS
 from brainsurgeon.store.database import daemon_holder
-from brainsurgeon.store.sessions import AGAIN, DATABASE, IN_MEMORY, WAITS
 
 _DAY = 86_400  # seconds
 _NEWEST = 3  # runs and failures in a status

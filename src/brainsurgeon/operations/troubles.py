@@ -12,13 +12,13 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.lookup.opening import lost_without_store
 from brainsurgeon.lookup.sessions import EMPTY
 from brainsurgeon.model.reports import Expiring, LostValues, Trouble
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.session_files import Unreadable
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.planning.retention import MISSING, SILENT
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store, database
-from brainsurgeon.store.sessions import FAILED
+from brainsurgeon.store.catalogue import FAILED
 
 LINKED = "the root is a symbolic link: configure its target instead"
 BLOCKED = 86_400.0  # seconds after which a waiting session is called blocked

@@ -35,7 +35,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.plans import Edit, Removal
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import ArchiveRules, Rules
-from brainsurgeon.model.sessions import EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.session_files import EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import counted
 from brainsurgeon.model.transcript import CallFacts, Entry, Result
 from brainsurgeon.model.turns import (

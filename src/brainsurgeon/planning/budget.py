@@ -20,7 +20,7 @@ from brainsurgeon.formats.weight import tokens_off
 from brainsurgeon.model.entries import KeyPath, placeholder_token, with_value
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import Rule, Rules, ValueIds
-from brainsurgeon.model.sessions import OFF_BRANCH
+from brainsurgeon.model.session_files import OFF_BRANCH
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
     BLOCK,

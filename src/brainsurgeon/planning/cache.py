@@ -7,8 +7,8 @@ a fraction for it. After a change, the next request writes everything behind it 
 from msgspec import Struct
 
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price
 from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.providers import LIFE, LONG_LIFE, Price
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.turns import ModelCall
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, is_generated
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.catalog import LIFE, LONG_LIFE, Price, Prices, price_of
+from brainsurgeon.model.providers import LIFE, LONG_LIFE, Price, Prices, price_of
 from brainsurgeon.model.reports import ModelCost
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import LONG, PRICED, UNPRICED, Compaction, ModelCall, Savings, Spent

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.providers import Price
 from brainsurgeon.model.records import Records
 from brainsurgeon.planning.cache import Cache
 from brainsurgeon.planning.calls import last_call

@@ -24,7 +24,6 @@ from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.catalog import Price
 from brainsurgeon.model.entries import (
     OLD,
     KeyPath,
@@ -34,10 +33,11 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     with_value,
 )
+from brainsurgeon.model.providers import Price
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.reports import Bill
 from brainsurgeon.model.rules import Rules, ValueRules
-from brainsurgeon.model.sessions import OFF_BRANCH
+from brainsurgeon.model.session_files import OFF_BRANCH
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Compaction, ModelCall, Sent
 from brainsurgeon.planning import cache

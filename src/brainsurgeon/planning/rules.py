@@ -16,7 +16,7 @@ from brainsurgeon.model.entries import (
 )
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rule, ValueRules
-from brainsurgeon.model.sessions import OFF_BRANCH, Fingerprint
+from brainsurgeon.model.session_files import OFF_BRANCH, Fingerprint
 from brainsurgeon.model.text import counted, iso, parse_time
 from brainsurgeon.planning.snapshot import Snapshot, is_override
 

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import OFF_BRANCH
+from brainsurgeon.model.session_files import OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import LINK
 from brainsurgeon.planning.snapshot import TWICE, Locks, Place, Snapshot

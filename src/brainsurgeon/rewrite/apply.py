@@ -31,7 +31,7 @@ from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
 from brainsurgeon.model.records import Confirmation, FieldRecord, Request, SessionRecord
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.planning.row_steps import RowKey, RowPlan, by_row, chunks
 from brainsurgeon.rewrite import recover

@@ -31,7 +31,7 @@ from brainsurgeon.model.records import (
     SessionRecord,
 )
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.sessions import NotIdleError, SessionFile, Signs
+from brainsurgeon.model.session_files import NotIdleError, SessionFile, Signs
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving

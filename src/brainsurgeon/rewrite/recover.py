@@ -26,7 +26,7 @@ from brainsurgeon.files.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
-from brainsurgeon.model.sessions import End, Fingerprint
+from brainsurgeon.model.session_files import End, Fingerprint
 from brainsurgeon.planning.row_steps import RowKey
 from brainsurgeon.store import Store
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from brainsurgeon import agents
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.entries import json_text
-from brainsurgeon.model.catalog import LONG_LIFE, price_of
 from brainsurgeon.model.plans import Outcome, Plan, Result
+from brainsurgeon.model.providers import LONG_LIFE, price_of
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, ValueIds
 from brainsurgeon.model.text import counted, iso

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import find_record, note_record
-from brainsurgeon.model.catalog import price_of
 from brainsurgeon.model.plans import Plan
+from brainsurgeon.model.providers import price_of
 from brainsurgeon.model.turns import (
     BLOCK,
     BLOCKS,

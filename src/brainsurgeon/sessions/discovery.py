@@ -25,7 +25,14 @@ from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import reading
 from brainsurgeon.files.leases import unproven
 from brainsurgeon.formats.recognition import UNKNOWN
-from brainsurgeon.model.sessions import Fingerprint, Listing, Memory, Root, SessionFile, Unreadable
+from brainsurgeon.model.session_files import (
+    Fingerprint,
+    Listing,
+    Memory,
+    Root,
+    SessionFile,
+    Unreadable,
+)
 from brainsurgeon.sessions.row_listing import list_rows
 
 _DIRECTORY = os.O_DIRECTORY | os.O_CLOEXEC

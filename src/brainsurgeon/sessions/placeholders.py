@@ -21,7 +21,7 @@ from brainsurgeon.formats.chain import Around
 from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model import entries
-from brainsurgeon.model.sessions import Root, SessionFile
+from brainsurgeon.model.session_files import Root, SessionFile
 from brainsurgeon.sessions.discovery import any_format, discover, open_session
 
 _HEAD = 4096  # bytes in which a text has no null byte

@@ -16,7 +16,7 @@ from brainsurgeon.agents.rows import (
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
-from brainsurgeon.model.sessions import Fingerprint, Root, SessionFile, Unreadable
+from brainsurgeon.model.session_files import Fingerprint, Root, SessionFile, Unreadable
 
 
 def database_fingerprint(state: DatabaseState) -> Fingerprint:

@@ -13,7 +13,7 @@ from brainsurgeon.files.reading import Opened
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.plans import Edit
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.session_files import Fingerprint
 from brainsurgeon.model.transcript import Entry
 
 MOST_BYTES = 64 << 20  # of memory, for all transcripts

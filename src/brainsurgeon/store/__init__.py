@@ -13,7 +13,7 @@ from typing import Self
 
 from brainsurgeon.errors import StoreDamagedError, StoreUnusableError
 from brainsurgeon.model.records import OpenRewrite
-from brainsurgeon.store import database, expiry, extractions, history, journal, searches, sessions
+from brainsurgeon.store import catalogue, database, expiry, extractions, journal, runs, searches
 
 
 class Store:
@@ -26,24 +26,24 @@ class Store:
         self._locks = locks
         self.archives = extractions.Archives(connection)
         self.blobs = extractions.Blobs(connection)
-        self.calibrations = sessions.Calibrations(connection)
-        self.events = history.Events(connection)
+        self.calibrations = catalogue.Calibrations(connection)
+        self.events = runs.Events(connection)
         self.expiry = expiry.Expiry(connection)
         self.extractions = extractions.Extractions(connection)
-        self.facts = history.Facts(connection, directory)
+        self.facts = runs.Facts(connection, directory)
         self.fields = extractions.Fields(connection)
-        self.files = sessions.FileStates(connection)
+        self.files = catalogue.FileStates(connection)
         self.journal = journal.Journal(connection)
         self.placeholders = extractions.Placeholders(connection)
         self.placements = extractions.Placements(connection)
         self.requests = journal.Requests(connection)
-        self.rows = sessions.Rows(connection)
-        self.runs = history.Runs(connection)
-        self.savings = sessions.SavingsSoFar(connection)
+        self.rows = catalogue.Rows(connection)
+        self.runs = runs.Runs(connection)
+        self.savings = catalogue.SavingsSoFar(connection)
         self.searches = searches.Searches(connection)
-        self.sessions = sessions.Sessions(connection)
-        self.spending = sessions.Spending(connection)
-        self.sums = history.Sums(connection)
+        self.sessions = catalogue.Sessions(connection)
+        self.spending = catalogue.Spending(connection)
+        self.sums = runs.Sums(connection)
 
     def __enter__(self) -> Self:
         return self

@@ -25,7 +25,7 @@ from brainsurgeon.model.plans import Removal
 from brainsurgeon.model.records import Extraction, FieldRecord, Tombstone
 from brainsurgeon.model.turns import LINK, ArchiveRecord, PlannedArchive
 from brainsurgeon.store.database import Table, key_path_read, key_path_text, storable
-from brainsurgeon.store.history import Facts
+from brainsurgeon.store.runs import Facts
 
 # Largest portion of a check in values and bytes, without known damaged values.
 CHECKED, CHECKED_BYTES = 2000, 64 << 20

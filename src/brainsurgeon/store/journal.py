@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import Confirmation, OpenRewrite, Request
 from brainsurgeon.model.reports import EventKind
-from brainsurgeon.model.sessions import SessionFile
+from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.store.database import Table
 from brainsurgeon.store.extractions import Archives, Blobs, Fields, Placements
-from brainsurgeon.store.history import Events, Runs
+from brainsurgeon.store.runs import Events, Runs
 
 LEAST_WAIT = 600.0  # shortest time (seconds) for which a restore request waits
 _AS_JSON = ("paths", "value", "answer")  # columns of a request

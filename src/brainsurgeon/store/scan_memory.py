@@ -10,10 +10,10 @@ from msgspec.structs import astuple, replace
 
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState
-from brainsurgeon.model.sessions import Fingerprint, KnownFile, Listing, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, KnownFile, Listing, SessionFile
 from brainsurgeon.model.turns import Savings
 from brainsurgeon.store import Store
-from brainsurgeon.store.sessions import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
+from brainsurgeon.store.catalogue import AGAIN, DATABASE, FAILED, IN_MEMORY, WAITS
 
 # Seconds until a file that failed twice in a row is tried again. Each further failure doubles the
 # pause, up to LONGEST_PAUSE.

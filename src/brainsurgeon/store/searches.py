@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.session_files import Fingerprint
 from brainsurgeon.store.database import Table, signed, unsigned
 
 _MARK = "device, inode, size, mtime_ns, ctime_ns"

@@ -7,7 +7,7 @@ import pytest
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.agents.claude_code.format import LEFT_OUT, NO_CONTENT
 from brainsurgeon.model.entries import BOM, OLD, parse
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
+from brainsurgeon.model.session_files import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from building.claude import SESSION, ClaudeConversation
 from building.format_reading import entries, parts_in, record, sizes_in, survey

@@ -14,7 +14,7 @@ from brainsurgeon.agents.codex.format import IMAGE, OLD_CONTEXT
 from brainsurgeon.formats.recognition import recognise
 from brainsurgeon.formats.splice import locate
 from brainsurgeon.model.entries import KINDS, value_at
-from brainsurgeon.model.sessions import BEFORE_COMPACTION
+from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from building.format_reading import Reading
 from building.world import SAMPLES, dump
 

@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.formats.recognition import HEAD_LINES, recognise
-from brainsurgeon.model.sessions import ANY, AUTO
+from brainsurgeon.model.session_files import ANY, AUTO
 from building.format_reading import Reading, survey
 from building.world import SAMPLES, dump
 

@@ -9,7 +9,7 @@ import pytest
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.agents.openclaw.format import EMPTIED
 from brainsurgeon.formats.base import DAMAGED, HOLLOW, covers_request, is_damaged
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.session_files import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.transcript import Thoughts
 from brainsurgeon.model.turns import Sent
 from building.format_reading import (

@@ -10,7 +10,7 @@ from brainsurgeon.agents.openclaw import database as openclaw_database
 from brainsurgeon.agents.openclaw.gate import windows
 from brainsurgeon.files import sqlite, transactions
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.model.sessions import NotIdleError, Root
+from brainsurgeon.model.session_files import NotIdleError, Root
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.sessions.row_listing import list_rows_at
 from building.claw import (

@@ -10,7 +10,7 @@ import pytest
 
 from brainsurgeon.agents.openclaw import presence, registry
 from brainsurgeon.model.entries import BOM
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.session_files import Signs
 from building.claw import start_time
 from building.processes import OtherProcess
 from building.world import LATER, file_states, put_session

@@ -3,7 +3,7 @@
 import os
 
 from brainsurgeon.agents.agent import Presence
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.session_files import Signs
 
 
 class QuillPresence(Presence):

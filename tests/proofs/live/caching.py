@@ -2,7 +2,7 @@
 
 import json
 
-from brainsurgeon.model.catalog import LIFE
+from brainsurgeon.model.providers import LIFE
 from building.prompt_cache import PromptCache
 from proofs.live.messages import Messages
 

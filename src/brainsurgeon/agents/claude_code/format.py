@@ -60,7 +60,7 @@ from brainsurgeon.model.entries import (
     Value,
     placeholder_in,
 )
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, OFF_BRANCH
+from brainsurgeon.model.session_files import BEFORE_COMPACTION, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import CallFacts, Entry, Thoughts
 from brainsurgeon.model.turns import (

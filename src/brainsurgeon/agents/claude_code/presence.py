@@ -25,7 +25,7 @@ from brainsurgeon.agents.claude_code.home import (
 from brainsurgeon.files.cached import Readings
 from brainsurgeon.files.processes import ancestors, lives
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, Signs
+from brainsurgeon.model.session_files import Fingerprint, Signs
 
 # Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
 # session. Since 2.1.220, it has the start time of the process, too. Since 2.1.300, it has a status:

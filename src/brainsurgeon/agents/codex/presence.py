@@ -10,7 +10,7 @@ from brainsurgeon.agents.agent import Presence
 from brainsurgeon.agents.codex.home import CodexHome, thread_of
 from brainsurgeon.agents.codex.locks import LOCKS, writer_lock
 from brainsurgeon.formats.base import UUID
-from brainsurgeon.model.sessions import Signs
+from brainsurgeon.model.session_files import Signs
 
 
 class CodexPresence(Presence):

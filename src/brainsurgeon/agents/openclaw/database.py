@@ -25,7 +25,7 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.files import configurations, sqlite
 from brainsurgeon.files.processes import lives
 from brainsurgeon.files.sqlite import AgentDatabaseError, pragma
-from brainsurgeon.model.sessions import Unreadable
+from brainsurgeon.model.session_files import Unreadable
 from brainsurgeon.planning.row_steps import RowKey
 
 # A layout is known by its parts, not by its number: a release may change the number alone.

@@ -58,7 +58,7 @@ from brainsurgeon.model.entries import (
     Line,
     Value,
 )
-from brainsurgeon.model.sessions import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
+from brainsurgeon.model.session_files import BEFORE_COMPACTION, EDITED_AWAY, OFF_BRANCH
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry, Reasoning, Thoughts
 from brainsurgeon.model.turns import (

@@ -14,7 +14,7 @@ from msgspec import Struct
 from brainsurgeon.agents.openclaw.database import DatabaseUse
 from brainsurgeon.agents.rows import Recorded
 from brainsurgeon.files import sqlite
-from brainsurgeon.model.sessions import NotIdleError
+from brainsurgeon.model.session_files import NotIdleError
 
 # OpenClaw calls a session in the database a *window*. It has a fixed session id, and a session key
 # that may change, for example during a cron run. A *node* is the record of a session key.

@@ -10,7 +10,7 @@ from brainsurgeon.agents.openclaw import registry
 from brainsurgeon.agents.openclaw.registry import REGISTRY, oddity, opened
 from brainsurgeon.files.processes import lives
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import Fingerprint, Signs
+from brainsurgeon.model.session_files import Fingerprint, Signs
 from brainsurgeon.model.text import parse_time
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from brainsurgeon.files.cached import Readings
 from brainsurgeon.model.entries import BOM, parse
-from brainsurgeon.model.sessions import Fingerprint
+from brainsurgeon.model.session_files import Fingerprint
 
 REGISTRY = "sessions.json"
 LARGEST_REGISTRY = 64 << 20  # bytes; a larger registry is not read

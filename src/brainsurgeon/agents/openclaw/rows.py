@@ -22,7 +22,7 @@ from brainsurgeon.agents.rows import (
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.sessions import NotIdleError, SessionFile
+from brainsurgeon.model.session_files import NotIdleError, SessionFile
 
 _WHERE = " WHERE session_id = ? AND seq = ? AND event_json IS CAST(? AS TEXT)"
 _UPDATE = {

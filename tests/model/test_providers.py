@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainsurgeon.model.catalog import Price, known, price_of
+from brainsurgeon.model.providers import Price, known, price_of
 from brainsurgeon.model.turns import ModelCall
 
 CLAUDE = Price()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from brainsurgeon.model.sessions import Fingerprint, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, SessionFile
 from brainsurgeon.model.turns import Spent
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, astuple
 
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.reports import Bill, Loads
-from brainsurgeon.model.sessions import Fingerprint, KnownFile, LastScan, Listing, SessionFile
+from brainsurgeon.model.session_files import Fingerprint, KnownFile, LastScan, Listing, SessionFile
 from brainsurgeon.model.turns import Calibration, Fullness, Savings, Spent
 from brainsurgeon.store.database import Table, path_text, signed, storable, unsigned
 
