@@ -61,7 +61,7 @@ def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
     log = structlog.get_logger()
     for rewrite in report.recovered:
         log.info("rewrite_recovered", module="scan", path=rewrite.path, what=rewrite.what)
-    problems = {problem.path: problem.why for problem in report.unreadable}
+    problems = {problem.path: problem.reason for problem in report.unreadable}
     if not report.enabled:
         problems["enabled"] = DISABLED
     reported = set() if reported is None else reported

@@ -339,7 +339,7 @@ def test_a_damaged_page_of_an_index_hides_no_other_session(tmp_path, table):
 
     assert len(sessions) > 60
     assert 0 < len(lost) < len(sessions)
-    assert {one.why for one in report.unreadable} == {UNREADABLE}
+    assert {one.reason for one in report.unreadable} == {UNREADABLE}
     assert {f"{world.claw.path}/{session}: {UNREADABLE}" for session in lost} <= set(lines)
     assert report.files_seen == len(sessions) - len(lost)
     assert report.files_failed == 0

@@ -65,10 +65,13 @@ def test_recorded_costs_take_precedence_over_prices(world):
     world.put("s.jsonl", talk.bytes())
     costs = cost(world, prices={"OPUS": PRICE}).models
 
-    assert [(model.model, model.turns, model.calls, model.calls_unpriced) for model in costs] == [
+    counts = [(one.model, one.turns_answered, one.calls, one.calls_unpriced) for one in costs]
+    assert counts == [
         ("opus", 2, 2, 0), ("haiku", 1, 1, 0), ("house-1", 1, 1, 1),
     ]  # fmt: skip
-    assert [model.dollars or 0 for model in costs] == pytest.approx([0.5 + 0.004 + 0.002, 0.25, 0])
+    assert [model.cost_dollars or 0 for model in costs] == pytest.approx(
+        [0.5 + 0.004 + 0.002, 0.25, 0]
+    )
     document = costs_json(cost(world))["costs"]
     assert (document["cost_dollars"], document["calls_unpriced"]) == (0.75, 2)
     assert [model["cost_dollars"] for model in document["models"]] == [0.5, 0.25, None]
@@ -90,7 +93,7 @@ def test_impossible_usage_counts_as_zero(world):
     assert world.scan().files_failed == 0
     [model] = cost(world, prices={"*": PRICE}).models
     assert (model.calls, model.tokens_sent) == (4, 4_000)
-    assert model.dollars == pytest.approx(4 * 0.004)
+    assert model.cost_dollars == pytest.approx(4 * 0.004)
 
 
 def test_a_call_with_a_lone_surrogate_in_its_id_counts(tmp_path):
@@ -120,7 +123,7 @@ def test_each_kind_of_token_has_its_price(world, clock):
     paid = (first["cacheWrite"] + second["cacheWrite"]) * 5 + second["cacheRead"] * 0.2 + 40 * 20
 
     [model] = cost(world, prices={"*": PRICE}).models
-    assert model.dollars == pytest.approx(paid / 1e6)
+    assert model.cost_dollars == pytest.approx(paid / 1e6)
 
 
 def test_an_aborted_answer_costs_what_is_recorded(world):
@@ -134,7 +137,7 @@ def test_an_aborted_answer_costs_what_is_recorded(world):
     world.put("s.jsonl", talk.bytes())
 
     [model] = cost(world, prices={"*": PRICE}).models
-    assert (model.calls, model.dollars) == (1, 0.5)
+    assert (model.calls, model.cost_dollars) == (1, 0.5)
 
 
 def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
@@ -155,7 +158,7 @@ def test_a_message_in_several_lines_and_files_counts_once(tmp_path):
 
     [model] = costs.models
     assert (model.calls, model.tokens_answered, costs.subagents) == (2, 200, 1)
-    assert model.dollars == pytest.approx(2 * (0.004 + 0.002))
+    assert model.cost_dollars == pytest.approx(2 * (0.004 + 0.002))
     assert "with 1 sub-agent" in render(costs, 0)[0]
 
 
@@ -190,7 +193,7 @@ def test_the_total_equals_the_cost_state_of_claude_code(world):
     roots = [{"path": str(SAMPLES / "claude-code" / "projects")}]
     costs = cost(world, "5a5a5a5a-0001", roots=roots, prices={"claude-opus-5-5": PRICE})
 
-    assert sum(model.dollars for model in costs.models) == pytest.approx(0.4686478)
+    assert sum(model.cost_dollars for model in costs.models) == pytest.approx(0.4686478)
     assert (costs.subagents, costs.stated) == (1, pytest.approx(0.4686478))
     assert render(cost(world, "5a5a5a5a-0001", roots=roots), 0)[0] == (
         "cost       $0.47; 13 recorded calls, with 1 sub-agent; its agent recorded $0.47"
@@ -220,7 +223,7 @@ def test_compactions_and_cache_expiry_are_shown(world, clock):
     world.put("s.jsonl", talk.bytes(), age=0)
     costs = cost(world)
 
-    assert costs.compactions[0].tokens == load
+    assert costs.compactions[0].tokens_before == load
     assert [compaction.at for compaction in costs.compactions] == [int(talk.at)] * 2
     document = in_json(costs_json(costs))["compactions"]
     assert document[0] == {"at": iso(int(talk.at)), "tokens_before": load}
@@ -244,7 +247,7 @@ def test_a_session_without_usage_has_no_cost_line(world):
 def total(world, **keys):
     """Return the calls and the dollars that `status` sums up."""
     models = status(world.settings(**keys), world.store, world.clock()).tokens.models
-    return sum(model.calls for model in models), sum(model.dollars or 0 for model in models)
+    return sum(model.calls for model in models), sum(model.cost_dollars or 0 for model in models)
 
 
 def test_status_sums_calls_once_over_scans_and_forks(world):
@@ -381,7 +384,7 @@ def test_sums_of_calls_keep_the_dearer_prompts_apart(world):
     world.scan()
 
     [model] = costs_of(world.store.spending.total(), ())
-    assert (model.calls, model.dollars) == (2, pytest.approx(0.006 + 0.07))
+    assert (model.calls, model.cost_dollars) == (2, pytest.approx(0.006 + 0.07))
 
 
 def test_dearest_model_is_named_first():

@@ -137,7 +137,9 @@ class TestScanning:
         report = rollback(world.settings(), world.store, 1, clock=world.clock)
 
         assert {session.state for session in report.sessions} == {"rolled back"}
-        assert sum(session.values for session in report.sessions) == run["extracted"]
+        assert (
+            sum(session.values_restored_restored for session in report.sessions) == run["extracted"]
+        )
         assert len(report.sessions) == run["sessions"]
         assert world.claw.events(GATEWAY) == before
         assert world.claw.sound() == []
@@ -430,7 +432,7 @@ class TestUnchangedDatabases:
         assert [(problem.path, problem.failed) for problem in report.unreadable] == [
             (str(world.claw.path), False)
         ]
-        assert "session.store" in report.unreadable[0].why
+        assert "session.store" in report.unreadable[0].reason
         assert report.files_seen == 0
         assert world.claw.contents() == before
 
@@ -475,7 +477,7 @@ class TestUnchangedDatabases:
         report = world.scan()
 
         assert [problem.path for problem in report.unreadable] == [str(odd.path)]
-        assert "version 23 (OpenClaw 2026.9.6), differs" in report.unreadable[0].why
+        assert "version 23 (OpenClaw 2026.9.6), differs" in report.unreadable[0].reason
         assert report.sessions_changed > 0
         assert odd.contents() == before
         listed = sessions(world.settings(), world.store, world.clock())
@@ -712,7 +714,7 @@ class TestRequests:
             assert answers[f"main/{GATEWAY}"].state == "pending"
             world.scan(enabled=False)
         else:
-            assert answers[f"main/{GATEWAY}"].values == len(values) - len(lost)
+            assert answers[f"main/{GATEWAY}"].values_restored == len(values) - len(lost)
             assert {*answers[f"main/{GATEWAY}"].missed} == {
                 f"{value.entry_id}: damaged in the store" for value in lost
             }

@@ -61,7 +61,7 @@ def test_rescue_of_a_damaged_page_loses_only_its_values(world):
                       " WHERE blob_id IS NULL") == [(LOST, LATER)]  # fmt: skip
     assert sql(world, "PRAGMA integrity_check") == [("ok",)]
     assert os.path.exists(copied.advice.partition("kept as ")[2].partition(";")[0])
-    values = sum(outcome.values for outcome in world.restore_all())
+    values = sum(outcome.values_restored for outcome in world.restore_all())
     assert values == total - lost
 
 
@@ -184,7 +184,7 @@ def test_values_of_a_rewrite_without_a_journal_row_are_restored(world):
     damage_tables(world, "journal")
     rescue(world.settings(), LATER)
 
-    assert sum(outcome.values for outcome in world.restore_all()) == total
+    assert sum(outcome.values_restored for outcome in world.restore_all()) == total
     assert count_placeholders(world) == 0
 
 
@@ -210,7 +210,7 @@ def test_rescue_re_creates_lost_session_rows(world, moved):
     assert sql(world, "PRAGMA foreign_key_check") == []
     if moved:
         (world.directory / "many0.jsonl").rename(world.directory / "elsewhere.jsonl")
-    assert sum(outcome.values for outcome in world.restore_all(pristine=True)) == total
+    assert sum(outcome.values_restored for outcome in world.restore_all(pristine=True)) == total
     assert count_placeholders(world) == 0
 
 

@@ -773,5 +773,5 @@ def test_images_and_thinking_blocks_are_extracted_and_restored(world, conversati
     world.restore(ident)
 
     assert read_entry(path, ident)["message"]["content"][1]["type"] == "image"
-    assert world.restore_all(pristine=True)[0].values == 2
+    assert world.restore_all(pristine=True)[0].values_restored == 2
     assert path.read_bytes() == original

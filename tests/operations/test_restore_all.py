@@ -45,7 +45,7 @@ def test_restore_all_names_expired_values(world, conversation, path):
     )
     [outcome] = world.restore_all()
 
-    assert (outcome.state, outcome.values) == ("restored", 2)
+    assert (outcome.state, outcome.values_restored) == ("restored", 2)
     assert outcome.missed == outcome.left == (f"{ident}: expired",)
     assert outcome.unfinished
     assert read_entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
@@ -67,7 +67,7 @@ def test_pristine_removes_and_lists_the_inserted_fields(world, conversation, pru
     [outcome] = world.restore_all(pristine=True)
 
     assert path.read_bytes() == conversation.bytes()
-    assert outcome.values == 1
+    assert outcome.values_restored == 1
     assert sorted(outcome.insertions_removed) == sorted([
         f"_restored of {pruned}", f"_extractable of {pruned}",
         f"_extractable of {conversation.last}",
@@ -171,7 +171,7 @@ def test_restore_all_restores_idle_sessions_and_requests_busy_ones(
     open_turn(busy, conversation, clock)
     idle, pending = sorted(world.restore_all(), key=lambda outcome: outcome.session)[:2]
 
-    assert (idle.session, idle.state, idle.values) == ("main/s", "restored", 1)
+    assert (idle.session, idle.state, idle.values_restored) == ("main/s", "restored", 1)
     assert read_entry(path, pruned)["_restored"] == iso(clock.now)
     assert (pending.session, pending.state) == ("main/t", "pending")
     assert "a user message" in pending.reason
@@ -292,7 +292,7 @@ def test_restore_all_waits_for_a_busy_session(world, conversation, pruned, path,
         watch=Watch(patience=60, waiting=waiting),
     )
 
-    assert (outcome.state, outcome.values, len(reasons)) == ("restored", 1, 1)
+    assert (outcome.state, outcome.values_restored, len(reasons)) == ("restored", 1, 1)
     assert path.read_bytes() == conversation.bytes()
 
 

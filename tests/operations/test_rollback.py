@@ -24,7 +24,7 @@ def test_rollback_restores_every_byte_and_the_times(world, original, path):
     before = path.stat().st_mtime_ns
     [outcome] = world.rollback(1).sessions
 
-    assert (outcome.state, outcome.values, outcome.missed) == ("rolled back", 1, ())
+    assert (outcome.state, outcome.values_restored, outcome.missed) == ("rolled back", 1, ())
     assert path.read_bytes() == original
     assert path.stat().st_mtime_ns == before
     assert world.leftovers() == []
@@ -144,7 +144,7 @@ def test_rollback_restores_redacted_calls(world, path, redacted):
     assert scan.facts["redacted"] == 2
 
     [outcome] = world.rollback(scan.id).sessions
-    assert outcome.values == scan.facts["redacted"] + scan.facts["extracted"]
+    assert outcome.values_restored == scan.facts["redacted"] + scan.facts["extracted"]
     assert redacted in path.read_bytes()
     assert b"_redacted" not in path.read_bytes()
 
@@ -303,7 +303,7 @@ def test_run_is_kept_as_long_as_its_values(world, pruned, clock):
 
     assert world.store.events.after(0) == []
     [outcome] = world.rollback(1).sessions
-    assert outcome.values == 1
+    assert outcome.values_restored == 1
 
 
 def test_rollback_counts_archived_turns_apart_from_values(world, archived):
@@ -312,12 +312,12 @@ def test_rollback_counts_archived_turns_apart_from_values(world, archived):
     facts = world.store.runs.by_id(2).facts
     [second] = world.rollback(1).sessions
 
-    assert (outcome.values, outcome.turns_unarchived) == (
+    assert (outcome.values_restored, outcome.turns_unarchived) == (
         facts.get("restored", 0),
         facts["unarchived"],
     )
     assert second.reasons[f"archived turn, {RESTORED_SINCE}"] == outcome.turns_unarchived
-    assert sum(second.reasons.values()) == outcome.values + outcome.turns_unarchived
+    assert sum(second.reasons.values()) == outcome.values_restored + outcome.turns_unarchived
 
 
 def test_rollback_finds_sessions_whose_files_were_exchanged(world):

@@ -610,7 +610,7 @@ def test_scan_of_a_path_in_an_unreadable_directory_fails(unprivileged_world, con
         world.directory.chmod(0o700)
 
     [problem] = report.unreadable
-    assert (problem.path, problem.why) == (str(world.directory), "Permission denied")
+    assert (problem.path, problem.reason) == (str(world.directory), "Permission denied")
     assert report.failed
 
 
@@ -620,7 +620,7 @@ def test_scan_of_a_path_in_a_missing_root_is_a_problem(world, at, missing):
     world.root.rename(world.base / "moved")
     report = world.scan(only=[str(world.base / at / "main" / "sessions" / "s.jsonl")])
 
-    assert [problem.why for problem in report.unreadable] == ["no such directory"] * missing
+    assert [problem.reason for problem in report.unreadable] == ["no such directory"] * missing
 
 
 def test_scan_reports_named_sessions_sorted_by_path(world, conversation):

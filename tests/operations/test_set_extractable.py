@@ -490,7 +490,7 @@ def test_entries_without_ids_have_separate_fields(world, path):
     [restored] = world.restore_all()
     [undone] = world.restore_all(pristine=True)
 
-    assert (restored.values, restored.missed) == (2, ())
+    assert (restored.values_restored, restored.missed) == (2, ())
     assert path.read_bytes() == original
     assert (len(undone.insertions_removed), undone.missed) == (2, ())
     assert len(set(undone.insertions_removed)) == 2

@@ -89,7 +89,7 @@ def test_backup_leaves_out_tables_of_other_programs(world, pruned, target):
         other.execute("ANALYZE")
         other.execute("CREATE TABLE foreign_table (id)")
 
-    assert store_care.back_up(world.settings(), target).values == 1
+    assert store_care.back_up(world.settings(), target).values_held == 1
     with closing(sqlite3.connect(target)) as copy:
         assert not copy.execute("PRAGMA table_info(foreign_table)").fetchall()
         assert not copy.execute("PRAGMA table_info(sqlite_stat1)").fetchall()
@@ -145,7 +145,7 @@ def test_backup_completes_during_continuous_writes(world, pruned, target):
         # A backup can be shorter than a turn of the other thread.
         while during == before and writer.is_alive():
             before = len(commits)
-            values = store_care.back_up(world.settings(), target, force=True).values
+            values = store_care.back_up(world.settings(), target, force=True).values_held
             during = len(commits)
     finally:
         stop.set()
@@ -168,7 +168,7 @@ def test_backup_waits_longer_than_other_commands(world, pruned, target, monkeypa
 
         monkeypatch.setattr(backup, "refuse_without_room", lock)
         try:
-            assert store_care.back_up(world.settings(), target).values == 1
+            assert store_care.back_up(world.settings(), target).values_held == 1
         finally:
             release.join()
 
@@ -181,7 +181,7 @@ def test_backup_replaces_an_existing_file_only_with_force(world, pruned, target)
         store_care.back_up(world.settings(), target)
     with open(target) as file:
         assert file.read() == "precious"
-    assert store_care.back_up(world.settings(), target, force=True).values == 1
+    assert store_care.back_up(world.settings(), target, force=True).values_held == 1
 
 
 @pytest.mark.parametrize("wrong", ["nowhere/backup.db", ".", "state/store.db", "pipe"])
@@ -239,7 +239,7 @@ def test_backup_waits_for_a_rewrite_and_reports_busy(world, pruned, target, monk
     monkeypatch.setattr("brainsurgeon.store.backup._PATIENCE", 0.1)
     with world.store.lock(1), pytest.raises(BusyError, match="locked a session"):
         store_care.back_up(world.settings(), target)
-    assert store_care.back_up(world.settings(), target).values == 1
+    assert store_care.back_up(world.settings(), target).values_held == 1
 
 
 # --- restore -------------------------------------------------------------------------------------

@@ -228,5 +228,5 @@ def test_price_is_recorded_or_known_or_unknown():
     assert dollars_of([*CALLS, *priced], Price()) == pytest.approx(3 / 1e6)
     assert dollars_of(priced, Price(input=5)) == pytest.approx(3 / 1e6)
     assert dollars_of(CALLS, Price(input=5)) == 5 / 1e6
-    assert bill(priced, Price(), 3 / 1e6).dollars == pytest.approx(0.0003)
-    assert bill(priced, Price(), None).dollars is None
+    assert bill(priced, Price(), 3 / 1e6).cost_dollars == pytest.approx(0.0003)
+    assert bill(priced, Price(), None).cost_dollars is None

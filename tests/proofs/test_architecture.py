@@ -91,7 +91,7 @@ SESSION_WRITERS = {
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
 # by `init`, or a backup, a page or figures.
 OWN_FILE_WRITERS = {
-    *(f"store.{name}" for name in ("backup", "database", "history", "salvage")),
+    *(f"store.{name}" for name in ("backup", "database", "runs", "salvage")),
     "store", "log", "cli.options", "operations.init",
 }  # fmt: skip
 # Calls that change a file or directory; `leases.exchange` is `renameat2`.
@@ -107,12 +107,10 @@ WRITE_FLAGS = {
     "os.O_WRONLY", "os.O_RDWR", "os.O_CREAT", "os.O_TRUNC", "os.O_APPEND", "os.O_TMPFILE",
 }  # fmt: skip
 
-# Modules above or beside `agents` that name an agent. The first have tables of models' names. The
-# others are to ask the registry instead.
+# Modules with tables of the names of models.
 NAMES_OF_MODELS = {
     "model.providers", "model.rules", "formats.base", "planning.signatures",
 }  # fmt: skip
-NAME_AGENTS = {"render.runs", "render.sessions"}
 
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "misc", "common", "manager", "core", "stuff"}
 
@@ -343,13 +341,13 @@ def agents_named(module):
 
 
 def test_agents_are_named_only_in_their_folders():
-    """Other modules ask the registry, but for those that are listed."""
+    """Other modules ask the registry; only tables of models contain such names."""
     naming = {
         module for module in MODULES
         if room(module) != "agents" and agents_named(module)
     }  # fmt: skip
 
-    assert naming == NAMES_OF_MODELS | NAME_AGENTS
+    assert naming == NAMES_OF_MODELS
 
 
 def test_only_the_listed_modules_change_files():

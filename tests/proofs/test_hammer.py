@@ -175,7 +175,7 @@ def run_until_agents_end(world, style, seconds, agents, counts):
                 counts["archived"] += len(session.plan.archives)
         if counts["runs"] % 8 == 0:
             results = world.restore_all(pristine=True)
-            counts["restored"] += sum(result.values for result in results)
+            counts["restored"] += sum(result.values_restored for result in results)
         duration = time.monotonic() - start
         if duration > max(MOST, seconds) or (duration > seconds and not unmet(style, counts)):
             for agent in agents:

@@ -170,7 +170,7 @@ def test_link_in_place_of_sessions_is_reported_as_unreadable(world, files, link,
     path = str(world.root / place)
     report = world.scan()
 
-    assert [(entry.path, entry.why) for entry in report.unreadable] == [(path, LINK)]
+    assert [(entry.path, entry.reason) for entry in report.unreadable] == [(path, LINK)]
     assert report.failed
     assert [entry for entry in troubles(world) if path in entry and LINK in entry]
     findings = doctor(world.settings(), world.store)
@@ -281,7 +281,7 @@ def test_values_of_a_database_behind_a_link_never_expire(claw):
     agent = claw.claw.path.parent.parent
     back = move_behind_a_link(agent, claw.base / "disk")
 
-    assert [(problem.path, problem.why) for problem in claw.scan().unreadable] == [
+    assert [(problem.path, problem.reason) for problem in claw.scan().unreadable] == [
         (str(agent), LINK)
     ]
     assert [problem for problem in troubles(claw) if LINK in problem]

@@ -858,7 +858,7 @@ def test_archived_session_file_is_restored(world, how, pruned):
     results = {result.session: result for result in world.restore_all(pristine=True)}
 
     assert away.read_bytes() == content
-    assert (results[str(away)].state, results[str(away)].values) == ("restored", 1)
+    assert (results[str(away)].state, results[str(away)].values_restored) == ("restored", 1)
     assert not any(result.unfinished for result in results.values())
     assert not any(result.unfinished for result in world.restore_all(pristine=True))
 

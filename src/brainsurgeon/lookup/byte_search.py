@@ -91,7 +91,7 @@ class ByteSearch:
             if isinstance(item, Unreadable):
                 if not os.path.lexists(item.root):
                     self.absent.add(item.root)
-                self.problems.setdefault(item.root, f"{item.path}: {item.why}")
+                self.problems.setdefault(item.root, f"{item.path}: {item.reason}")
             else:
                 yield self._source(item)
         for database in databases_below(self._roots):

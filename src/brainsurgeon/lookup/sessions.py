@@ -201,7 +201,7 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     for record in missing:
         path = f"{record.path}/"
         above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
-        why = next((f"{problem.path}: {problem.why}" for problem in above), doubt(record.root))
+        why = next((f"{problem.path}: {problem.reason}" for problem in above), doubt(record.root))
         sessions.append(Session(record.title, record.path, None, record, unseen=why))
     return Walk(tuple(sessions), tuple(problems))
 
@@ -261,7 +261,7 @@ def why_hidden(store: Store, session: Session, *, with_fields: bool = False) -> 
         return ""
     found = session_at(record.root, record.path)
     if isinstance(found, Unreadable):
-        return f"{found.path} cannot be read ({found.why})"
+        return f"{found.path} cannot be read ({found.reason})"
     return session.unseen
 
 

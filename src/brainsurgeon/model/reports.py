@@ -98,12 +98,12 @@ class RetentionReport(Struct):
     stopped: bool = False
 
 
-class StoreCopy(Struct, frozen=True, rename={"size": "size_bytes", "values": "values_held"}):
+class StoreCopy(Struct, frozen=True):
     """A copy of the store, read again and checked."""
 
     path: str
-    size: int
-    values: int
+    size_bytes: int
+    values_held: int
 
 
 class Recovery(Struct, frozen=True):
@@ -158,11 +158,11 @@ class Watch(Struct, frozen=True):
     patience: float = 0.0
 
 
-class SessionRestore(Struct, frozen=True, rename={"values": "values_restored"}):
+class SessionRestore(Struct, frozen=True):
     session: str
     # restored, rolled back, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
     state: str
-    values: int = 0
+    values_restored: int = 0
     insertions_removed: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()  # changes that could not be undone
     reason: str = ""
@@ -210,41 +210,41 @@ class Relief(Fit, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()
 
 
-class Bill(Struct, frozen=True, rename={"dollars": "cost_dollars"}):
+class Bill(Struct, frozen=True):
     """The cost of the prompts of some calls; `tokens_paid` is the cost in uncached input tokens."""
 
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_paid: int = 0
-    dollars: float | None = 0.0  # None if a price is unknown
+    cost_dollars: float | None = 0.0  # None if a price is unknown
     # Tokens of reasoning that the provider dropped behind extractions, once each.
     reasoning_lost: int = 0
 
     def plus(self, other: Bill) -> Bill:
-        known = self.dollars is not None and other.dollars is not None
+        known = self.cost_dollars is not None and other.cost_dollars is not None
         return Bill(
             self.tokens_sent + other.tokens_sent, self.tokens_cached + other.tokens_cached,
             self.tokens_paid + other.tokens_paid,
-            (self.dollars or 0.0) + (other.dollars or 0.0) if known else None,
+            (self.cost_dollars or 0.0) + (other.cost_dollars or 0.0) if known else None,
             self.reasoning_lost + other.reasoning_lost,
         )  # fmt: skip
 
 
-class ModelCost(Struct, frozen=True, rename={"turns": "turns_answered", "dollars": "cost_dollars"}):
+class ModelCost(Struct, frozen=True):
     model: str | None
-    turns: int | None = None  # None if not counted
+    turns_answered: int | None = None  # None if not counted
     calls: int = 0
     tokens_sent: int = 0
     tokens_cached: int = 0
     tokens_answered: int = 0
-    dollars: float | None = None  # of the calls with a known price; None if no price is known
+    cost_dollars: float | None = None  # of the calls with a known price; None if no price is known
     calls_unpriced: int = 0
 
     def plus(self, calls: int, usage: ModelCall, dollars: float | None) -> ModelCost:
         return ModelCost(
-            self.model, self.turns, self.calls + calls, self.tokens_sent + usage.tokens,
+            self.model, self.turns_answered, self.calls + calls, self.tokens_sent + usage.tokens,
             self.tokens_cached + usage.cached, self.tokens_answered + usage.output,
-            self.dollars if dollars is None else (self.dollars or 0.0) + dollars,
+            self.cost_dollars if dollars is None else (self.cost_dollars or 0.0) + dollars,
             self.calls_unpriced + (calls if dollars is None else 0),
         )  # fmt: skip
 

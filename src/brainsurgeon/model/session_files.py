@@ -161,10 +161,10 @@ class NotIdleError(Exception):
         self.until, self.in_database, self.given_up = until, in_database or given_up, given_up
 
 
-class Unreadable(Struct, frozen=True, rename={"why": "reason"}):  # a file or a directory
+class Unreadable(Struct, frozen=True):  # a file or a directory
     root: str
     path: str
-    why: str
+    reason: str
     failed: bool = True  # False: a scan that finds this still succeeds
 
 

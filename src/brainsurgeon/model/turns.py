@@ -204,9 +204,11 @@ class Spent(Struct, frozen=True):
         )  # fmt: skip
 
 
-class Compaction(Struct, frozen=True, rename={"tokens": "tokens_before"}):
+class Compaction(Struct, frozen=True):
     at: float | None = None
-    tokens: int = 0  # of prompt and answer of the last call before the compaction; 0 if unknown
+    tokens_before: int = (
+        0  # of prompt and answer of the last call before the compaction; 0 if unknown
+    )
 
 
 class Savings(Struct, frozen=True):

@@ -173,7 +173,7 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
         if not (store and store.sessions.any_at_or_below(link)):  # else it is reported below
             advice = f"to include its sessions, add {real} to the roots"
             yield Finding("warning", f"{link}: {LINK}", advice)
-    doubts = {doubt.root: doubt.why for doubt in doubtful_roots(settings)}
+    doubts = {doubt.root: doubt.reason for doubt in doubtful_roots(settings)}
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
         if (why := doubts.get(path)) in (EMPTY, LINKED):
@@ -305,8 +305,8 @@ def _no_session(item: SessionFile | Unreadable, store: Store) -> Iterator[Findin
     if item.failed and (
         in_database or os.path.lexists(item.path)
     ):  # `_roots` reports a missing root
-        advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.why, "")
-        yield Finding("error", f"{item.path}: {item.why}", _DAMAGED if in_database else advice)
+        advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.reason, "")
+        yield Finding("error", f"{item.path}: {item.reason}", _DAMAGED if in_database else advice)
 
 
 def _databases(settings: Settings) -> Iterator[Finding]:
@@ -363,7 +363,7 @@ def placeholders_left(
     seen = walk(settings, store, with_former_roots=True)
     for problem in seen.problems:
         if problem.failed:
-            yield _unsure(problem.path, problem.why)
+            yield _unsure(problem.path, problem.reason)
     for session in seen.sessions:
         if left := _left_in(settings, store, session, current):
             yield left

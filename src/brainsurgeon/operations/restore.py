@@ -392,7 +392,7 @@ def _restore_session(
     while True:
         plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
         if isinstance(plan, reports.SessionRestore):
-            return replace(plan, values=len(restored)), None
+            return replace(plan, values_restored=len(restored)), None
         plans.append(plan)
         restored += [edit.extraction_id for edit in plan.restorations]
         try:

@@ -58,7 +58,7 @@ def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus
     if isinstance(item, Unreadable):
         owner = agent.home.owner(inside)
         name = owner.name if owner else os.path.basename(item.path)
-        return DatabaseStatus(name, title, item.path, None, None, item.why, kept.note)
+        return DatabaseStatus(name, title, item.path, None, None, item.reason, kept.note)
     try:
         schema = layout_of(item)
         if schema.empty:

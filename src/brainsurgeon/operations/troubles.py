@@ -162,11 +162,11 @@ def root_problems(
     reasons: dict[str, list[str]] = defaultdict(list)
     doubts = (
         doubt for doubt in doubtful_roots(settings)
-        if doubt.why != EMPTY or knows(store, doubt.root)
+        if doubt.reason != EMPTY or knows(store, doubt.root)
     )  # fmt: skip
     for place in (*problems, *doubts):
         is_root = place.path == place.root
-        reasons[place.root].append(place.why if is_root else f"{place.path}: {place.why}")
+        reasons[place.root].append(place.reason if is_root else f"{place.path}: {place.reason}")
     found = {}
     for root, listed in reasons.items():
         first, *others = dict.fromkeys(listed)

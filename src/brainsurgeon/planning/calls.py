@@ -49,8 +49,10 @@ class RecordedCalls:
                 if self.reasoning_dropped is None:
                     self.reasoning_dropped = entry.dropped
                 models.add(call.model)
-                if compactions and not (compactions[-1].tokens or call.aside):
-                    compactions[-1] = replace(compactions[-1], tokens=call.tokens + call.output)
+                if compactions and not (compactions[-1].tokens_before or call.aside):
+                    compactions[-1] = replace(
+                        compactions[-1], tokens_before=call.tokens + call.output
+                    )
             self.stated = self.stated or entry.cost_so_far
             if entry.compacts:
                 compactions.append(Compaction(entry.time))
@@ -62,7 +64,7 @@ class RecordedCalls:
 
     def costs(self, configured: Prices) -> tuple[ModelCost, ...]:
         listed = _by_model(((1, call) for call in self._calls), configured)
-        return tuple(replace(cost, turns=self._turns[cost.model]) for cost in listed)
+        return tuple(replace(cost, turns_answered=self._turns[cost.model]) for cost in listed)
 
 
 def calls_in(newest_first: Iterable[Entry], form: Format) -> Iterator[tuple[int, ModelCall]]:
@@ -114,7 +116,7 @@ def _by_model(usages: Iterable[tuple[int, ModelCall]], configured: Prices) -> tu
         costs[usage.model] = before.plus(number, usage, cost_of(usage, configured, number))
     return tuple(sorted(
         costs.values(),
-        key=lambda cost: (-(cost.dollars or 0.0), -cost.tokens_sent, cost.model or ""),
+        key=lambda cost: (-(cost.cost_dollars or 0.0), -cost.tokens_sent, cost.model or ""),
     ))  # fmt: skip
 
 

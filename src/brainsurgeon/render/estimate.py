@@ -59,13 +59,13 @@ def bills(found: Estimate) -> list[tuple[str, ...]]:
     lossy = any(bill.reasoning_lost for bill in found.policies.values())
     rows = [
         ("policy", "tokens sent", "from cache", "tokens paid", "of raw",
-         *(("dollars",) if raw.dollars is not None else ()),
+         *(("dollars",) if raw.cost_dollars is not None else ()),
          *(("reasoning lost",) if lossy else ()))
     ]  # fmt: skip
     return rows + [
         (name, f"{bill.tokens_sent:,}", _share(bill.tokens_cached, bill.tokens_sent),
          f"{bill.tokens_paid:,}", _share(bill.tokens_paid, raw.tokens_paid),
-         *((f"{bill.dollars or 0.0:,.2f}",) if raw.dollars is not None else ()),
+         *((f"{bill.cost_dollars or 0.0:,.2f}",) if raw.cost_dollars is not None else ()),
          *((f"{bill.reasoning_lost:,}",) if lossy else ()))
         for name, bill in found.policies.items()
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def in_one_line(found: Estimate) -> str:
     return (
         f"an estimate: as configured, {counted(found.calls, 'recorded call')} would have cost"
         f" {_share(configured.tokens_paid, raw.tokens_paid)} of"
-        f" {'their price' if raw.dollars is None else f'${raw.dollars:,.2f}'},"
+        f" {'their price' if raw.cost_dollars is None else f'${raw.cost_dollars:,.2f}'},"
         f" and sent {_share(configured.tokens_sent, raw.tokens_sent)} of their tokens"
         " (`brainsurgeon estimate`)"
     )
@@ -88,7 +88,11 @@ def saved_so_far(bill: Bill) -> str:
     if not (bill.tokens_sent or bill.tokens_paid):
         return ""
     # Dollars count only calls with a known price: they may rise although the tokens fall.
-    money = "" if bill.dollars is None else f" (${abs(bill.dollars):,.2f} {_less(bill.dollars)})"
+    money = (
+        ""
+        if bill.cost_dollars is None
+        else f" (${abs(bill.cost_dollars):,.2f} {_less(bill.cost_dollars)})"
+    )
     return (
         f"an estimate: {about(bill.tokens_sent)} tokens were not sent; the prompts cost"
         f" {about(abs(bill.tokens_paid))} input tokens {_less(bill.tokens_paid)}{money},"
@@ -107,36 +111,36 @@ def _share(part: int, whole: int) -> str:
 def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:
     whole = total(models)
     return {
-        "cost_dollars": whole.dollars, "calls": whole.calls,
+        "cost_dollars": whole.cost_dollars, "calls": whole.calls,
         "calls_unpriced": whole.calls_unpriced, "models": to_builtins(models),
     }  # fmt: skip
 
 
 def total(models: Sequence[ModelCost]) -> ModelCost:
-    known = [one.dollars for one in models if one.dollars is not None]
+    known = [one.cost_dollars for one in models if one.cost_dollars is not None]
     return ModelCost(
         None, calls=sum(one.calls for one in models),
-        dollars=sum(known) if known or not models else None,
+        cost_dollars=sum(known) if known or not models else None,
         calls_unpriced=sum(one.calls_unpriced for one in models),
     )  # fmt: skip
 
 
 def total_cost(models: Sequence[ModelCost]) -> str:
     whole = total(models)
-    why = " (no price is recorded, configured or known)" if whole.dollars is None else ""
+    why = " (no price is recorded, configured or known)" if whole.cost_dollars is None else ""
     return f"{cost(whole)}{why}; {counted(whole.calls, 'recorded call')}" if models else ""
 
 
 def cost(one: ModelCost, *, short: bool = False) -> str:
-    if one.dollars is None:
+    if one.cost_dollars is None:
         return "unknown"
     unknown = " + ?" if short else f", unknown for {counted(one.calls_unpriced, 'call')}"
-    return f"${one.dollars:,.2f}" + (unknown if one.calls_unpriced else "")
+    return f"${one.cost_dollars:,.2f}" + (unknown if one.calls_unpriced else "")
 
 
 MODELS: tuple[Column, ...] = (
     ("model", 0, lambda one: one.model or "-"),
-    ("turns", 70, lambda one: "-" if one.turns is None else f"{one.turns:,}"),
+    ("turns", 70, lambda one: "-" if one.turns_answered is None else f"{one.turns_answered:,}"),
     ("calls", 55, lambda one: f"{one.calls:,}"),
     ("tokens sent", 40, lambda one: f"{one.tokens_sent:,}"),
     ("from cache", 70, lambda one: _share(one.tokens_cached, one.tokens_sent)),
@@ -175,6 +179,6 @@ def costs(costs: SessionCosts, now: float) -> list[str]:
     if costs.compactions:
         last = costs.compactions[0]
         at = f", last {local(last.at)}" if last.at is not None else ""
-        tokens = f" at {last.tokens:,} tokens" if last.tokens else ""
+        tokens = f" at {last.tokens_before:,} tokens" if last.tokens_before else ""
         lines.append(f"compacted  {counted(len(costs.compactions), 'time')}{at}{tokens}")
     return lines

@@ -64,7 +64,7 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
         key=lambda outcome: outcome.bytes_after - outcome.bytes_before,
     )
     lines = [
-        f"{safe(place.path)}: {safe(place.why)}" for place in report.unreadable if place.failed
+        f"{safe(place.path)}: {safe(place.reason)}" for place in report.unreadable if place.failed
     ]
     if changed:
         rows = [

@@ -55,7 +55,7 @@ def report(
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted]
     lines += [
-        f"{safe(problem.path)}: {safe(problem.why)}; nothing was changed there"
+        f"{safe(problem.path)}: {safe(problem.reason)}; nothing was changed there"
         for problem in done.unreadable
     ]
     yield from [*lines, *databases(done.databases)]
@@ -107,8 +107,6 @@ def database_notes(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
     name = safe(outcome.session)
-    if (outcome.format, outcome.outcome) == ("codex", "skipped"):  # Codex is never pruned
-        return []
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"

@@ -82,7 +82,7 @@ def restored_all_json(
 ) -> dict[str, Any]:
     return {
         "sessions": done,
-        "values_restored": sum(session.values for session in done),
+        "values_restored": sum(session.values_restored for session in done),
         "sessions_unfinished": sum(session.unfinished for session in done),
         "too_full_afterwards": overfull,
     }
@@ -116,7 +116,7 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
             missed = set(session.missed)
             left = [item for item in session.left if item not in missed]
             lines += _by_reason("  placeholder not replaced", left)
-    values = counted(sum(session.values for session in done), "value")
+    values = counted(sum(session.values_restored for session in done), "value")
     changed = counted(sum(session.state == "restored" for session in done), "session")
     unfinished = sum(session.unfinished for session in done)
     end = "no placeholder is left"
@@ -134,7 +134,7 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
 
 
 def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
-    counts = ((answer.values, "value"), (turns, "archive"))
+    counts = ((answer.values_restored, "value"), (turns, "archive"))
     amounts = " and ".join(counted(number, unit) for number, unit in counts if number)
     values = f", {amounts} restored" if amounts else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
@@ -213,7 +213,7 @@ def sessions(
     ]
     why = [
         f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
-        for one in listed if one.state != "idle" and one.format != "codex"
+        for one in listed if one.state != "idle"
     ]  # fmt: skip
     return "\n".join([*lines, *(["", *why] if why else [])])
 
@@ -292,4 +292,4 @@ def _listed(placeholders: Sequence[reports.PlaceholdersLeft]) -> list[str]:
 
 
 def _size(copy: reports.StoreCopy) -> str:
-    return f"{bytes_(copy.size)} with {counted(copy.values, 'value')}"
+    return f"{bytes_(copy.size_bytes)} with {counted(copy.values_held, 'value')}"

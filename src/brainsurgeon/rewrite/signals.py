@@ -70,7 +70,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
     if most := keys.max_session_cost_usd:
         new = calls.spent_on(new_calls(store, session).values())
         models = calls.costs_of([*store.spending.of(session.file.path), *new], prices)
-        costs.append(("session", sum(one.dollars or 0.0 for one in models), most, ""))
+        costs.append(("session", sum(one.cost_dollars or 0.0 for one in models), most, ""))
     for kind, dollars, most, place in costs:
         if dollars < most:
             continue

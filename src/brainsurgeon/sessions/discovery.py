@@ -320,7 +320,7 @@ def current_state(file: SessionFile) -> SessionFile:
     session = _row_at(root, file.path, own)
     if isinstance(session, SessionFile):
         return session
-    raise OSError(errno.EIO, session.why) if session else FileNotFoundError(file.path)
+    raise OSError(errno.EIO, session.reason) if session else FileNotFoundError(file.path)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from brainsurgeon.agents.copilot.measure import CopilotMeasure
 from brainsurgeon.formats.recognition import recognise
 from brainsurgeon.model.records import Records
 from brainsurgeon.model.rules import Rule, Rules
-from brainsurgeon.model.sessions import BEFORE_COMPACTION
+from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from brainsurgeon.planning.budget import measure
 from building.format_reading import Reading, plan, snapshot
 from building.world import SAMPLES, dump

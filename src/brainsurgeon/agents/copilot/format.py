@@ -38,7 +38,7 @@ from brainsurgeon.formats.base import (
 from brainsurgeon.formats.chain import Around, Chain
 from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import JsonObject, KeyPath, Line, Value
-from brainsurgeon.model.sessions import BEFORE_COMPACTION
+from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from brainsurgeon.model.text import parse_time
 from brainsurgeon.model.transcript import Entry, Thoughts
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
