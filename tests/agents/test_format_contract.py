@@ -468,7 +468,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
-    results = (8, "9986022b")
+    results = (9, "9986022b")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
@@ -497,7 +497,7 @@ class TestGooseContract(FormatContract):
     """goose, whose results are in messages of the user."""
 
     form, hint = FORMATS["goose"], ANY
-    results = (2, "0199cce6")
+    results = (3, "0199cce6")
     samples = (SAMPLES / "described" / "goose.jsonl",)
     never, free = KEYS, frozenset({"arguments"})
     words = (*WORDS, "created", "toolRequest", "toolResponse", "toolCall", "toolResult", "value")
@@ -507,7 +507,7 @@ class TestLangChainContract(FormatContract):
     """Messages of LangChain."""
 
     form, hint = FORMATS["langchain"], ANY
-    results = (2, "508272f3")
+    results = (3, "508272f3")
     samples = (SAMPLES / "described" / "langchain.jsonl",)
     never, free = KEYS, frozenset({"args", "artifact"})
     words = (*WORDS, "human", "ai", "data", "kwargs", "args", "artifact", "usage_metadata")
@@ -517,7 +517,7 @@ class TestKimiCliContract(FormatContract):
     """The context of kimi-cli."""
 
     form, hint = FORMATS["kimi-cli"], ANY
-    results = (2, "c6f26fa4")
+    results = (3, "c6f26fa4")
     samples = (SAMPLES / "described" / "kimi-cli.jsonl",)
     never = KEYS
     words = (*WORDS, "_checkpoint", "_usage", "think", "encrypted")
@@ -527,7 +527,7 @@ class TestKimiCodeContract(FormatContract):
     """The wire of Kimi Code, which has a second copy of each message."""
 
     form, hint = FORMATS["kimi-code"], ANY
-    results = (2, "caac35df")
+    results = (3, "caac35df")
     samples = (SAMPLES / "described" / "kimi-code.jsonl",)
     never, free = KEYS, frozenset({"args"})
     words = (
@@ -541,7 +541,7 @@ class TestQwenCodeContract(FormatContract):
     """Qwen Code, which has two copies of results that are never sent."""
 
     form, hint = FORMATS["qwen-code"], ANY
-    results = (2, "efc7103b")
+    results = (3, "efc7103b")
     samples = (SAMPLES / "described" / "qwen-code.jsonl",)
     never, free = KEYS, frozenset({"args", "resultDisplay"})
     words = (
@@ -554,7 +554,7 @@ class TestOhMyPiContract(FormatContract):
     """oh-my-pi, whose first line is a title."""
 
     form, hint = FORMATS["oh-my-pi"], ANY
-    results = (2, "a7526269")
+    results = (3, "a7526269")
     samples = (SAMPLES / "described" / "oh-my-pi.jsonl",)
     never, free = KEYS, frozenset({"arguments", "details"})
     words = (*WORDS, "title", "toolCall", "toolResult", "toolCallId", "details", "stopReason")
@@ -564,7 +564,7 @@ class TestOpenAIChatContract(FormatContract):
     """Messages of OpenAI's chat, one a line."""
 
     form, hint = FORMATS["openai-chat"], ANY
-    results = (2, "85ab1c56")
+    results = (3, "85ab1c56")
     samples = (SAMPLES / "described" / "openai-chat-nanobot.jsonl",)
     never = KEYS
     words = (*WORDS, "reasoning_content", "developer", "timestamp")

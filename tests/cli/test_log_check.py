@@ -1,7 +1,10 @@
 """`config --check FILE`: what a description finds in a log, and what it misses."""
 
 import json
+import os
 import re
+import shutil
+import time
 
 import pytest
 
@@ -104,8 +107,70 @@ def test_check_refuses_a_log_that_no_format_recognises(described):
     log, config = described(LOG.replace('"start"', '"begin"'))
 
     line = error_line(check(log, config))
-    assert "configured as mine, but has another format; line 1 has kind, run; line 2" in line
+    assert 'no line meets recognise[0] kind = "start"; line 1 has kind, run; line 2 has' in line
     assert "go on" not in line
+
+
+def test_check_and_scan_agree_whether_a_session_is_idle(described):
+    """An open turn waits while it is young; an old one, and a file that just changed, say so."""
+    log, config = described("".join(LOG.splitlines(keepends=True)[:-1]))
+    for age, left_alone in ((60, "the last turn is open: a user message"), (90_000, None)):
+        os.utime(log, (time.time() - age,) * 2)
+        seen = json_output(check(log, config, "--json"))
+
+        assert (seen["open_turn"], seen["left_alone"]) == (
+            "the last turn is open: a user message", left_alone,
+        )  # fmt: skip
+        scanned = json_output(run("scan", "--once", "--config", config, "--json"))
+        assert (scanned["sessions_changed"] == 1) is (left_alone is None)
+
+
+def test_check_says_why_no_scan_reads_a_file(described, tmp_path):
+    """It is below none of the roots, or has another name."""
+    log, config = described()
+    elsewhere, renamed = tmp_path / "log.jsonl", log.with_suffix(".txt")
+    shutil.copy(KIMI, elsewhere)
+    shutil.copy(KIMI, renamed)
+    seen = [json_output(check(path, config, "--json")) for path in (elsewhere, renamed)]
+
+    assert [one["left_alone"] for one in seen] == [
+        "it is below none of the roots", "its name does not end with .jsonl",
+    ]  # fmt: skip
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    assert "not a regular file" in error_line(check(tmp_path / "pipe.jsonl", config))
+
+
+INNER = """
+calls = [{ at = "call" }, { at = "given", tool = "name.of", arguments = "command" }]
+results = [{ at = "no.result", texts = "said" }]
+failed = [{ kind = "seen", wrong = true }]
+usage = { at = "given", prompt = "command" }
+"""
+
+
+def test_check_names_each_path_of_a_description_that_leads_to_nothing(described):
+    """Also those within calls, results, failed and usage, and one that leads to no object."""
+    log, config = described()
+    with config.open("a") as file:
+        file.write(INNER)
+    seen = json_output(check(log, config, "--json"))
+
+    assert seen["unused_keys"] == [
+        "texts never", "failed wrong", "usage.prompt command",
+        "calls[0].at call (to no object; of a list, call.*)", "calls[1].tool name.of",
+        "results[0].at no.result (to no object; of a list, no.result.*)",
+        "results[0].texts said",
+    ]  # fmt: skip
+
+
+def test_check_says_that_an_id_occurs_twice(described):
+    """Nothing is extracted from such entries."""
+    log, config = described(LOG.replace('"id": "4"', '"id": "3"'))
+    seen = json_output(check(log, config, "--json"))
+
+    assert {one["reason"] for one in seen["found"] if one["where"] == "tool_result"} == {
+        "its id occurs twice in the file"
+    }
 
 
 def test_check_tries_the_shipped_descriptions(world):

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+from brainsurgeon import agents
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.config import config_path, load, loading
 from brainsurgeon.config.settings import (
@@ -35,6 +36,8 @@ DAY = 86_400
 
 @pytest.fixture
 def loaded(tmp_path):
+    """Load a configuration. Formats that it describes are known until the test ends."""
+
     def build(text):
         path = tmp_path / "config.toml"
         path.write_text(text)
@@ -42,7 +45,8 @@ def loaded(tmp_path):
         assert warnings == []
         return settings
 
-    return build
+    yield build
+    agents.learn([])
 
 
 @pytest.fixture
@@ -344,6 +348,11 @@ def test_each_key_refuses_other_values(problems, key, text, problem):
          'entries = [{role = "prompt", when = {a = 1}}, {role = "reply"}]\n'),
          ("formats.mine.texts: 'a..b' is no path: it has names, `*` and `[key=value]`, with dots "
          "(line 2)")),
+        (('[formats.mine]\ntexts = "a"\nrecognise = [{x = 1}]\nentries = [\n'
+          '  { role = "prompt", when = { a = "{" } },  # {\n\n  { rolle = "reply" },\n]\n'),
+         "formats.mine.entries[1].rolle: Object contains unknown field `rolle` (line 7)"),
+        ('[formats.mine]\ntexts = "a"\nuse = { at = 1 }\n',
+         "formats.mine.use: Object contains unknown field `use` (line 3)"),
     ],
 )  # fmt: skip
 def test_a_description_that_contradicts_itself_is_refused_with_its_line(problems, text, problem):

@@ -13,7 +13,7 @@ ARCHIVES = {
     "keep_recent": 0,
 }
 VARIANTS = {"archives alone": {"trigger_types": [], **ARCHIVES}, "with extractions": ARCHIVES}
-KINDS = ("openclaw", "pi", "claude-code", "generic", "traps")
+KINDS = ("openclaw", "pi", "claude-code", "generic", "described", "traps")
 LINKS = {"parentId", "parentUuid"}
 FIELDS = re.compile(rb',"_(redacted":true|restored":"[-0-9T:Z]+")')
 

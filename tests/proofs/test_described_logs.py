@@ -36,6 +36,32 @@ def test_a_described_log_is_pruned_and_restored_to_the_byte(world, log):
     assert path.stat().st_mtime_ns == times
 
 
+ENDS = {
+    "BOM": lambda data: b"\xef\xbb\xbf" + data,
+    "CRLF": lambda data: data.replace(b"\n", b"\r\n"),
+    "blank lines": lambda data: data.replace(b"\n", b"\n\n") + b"\n",
+    "half a line": lambda data: data + data.splitlines()[-1][:40],
+    "no newline": lambda data: data.rstrip(b"\n"),
+    "no UTF-8": lambda data: data + b'{"role":"user","content":"\xff"}\n',
+}
+
+
+@pytest.mark.parametrize("change", ENDS.values(), ids=ENDS)
+def test_a_described_log_may_have_odd_bytes_around_its_entries(world, change):
+    """They stay, and the other lines are pruned and restored as ever."""
+    before = change((SAMPLES / "described" / "openai-chat-nanobot.jsonl").read_bytes())
+    path = world.put("log.jsonl", before)
+    world.clock = lambda: time.time() + 3 * 86_400  # a turn that is open by then was left
+
+    assert world.scan(**RULES).sessions_changed == 1
+    pruned = path.read_bytes()
+    assert pruned.count(b"[[extracted-") >= 3
+    assert world.scan(**RULES).sessions_changed == 0
+    assert path.read_bytes() == pruned
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
 @each_log
 def test_a_value_of_a_described_log_comes_back_alone(world, log):
     """It stays for a while, as its entry says; a pinned entry is never extracted."""

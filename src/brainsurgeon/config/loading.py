@@ -175,6 +175,7 @@ def _covers(earlier: str, later: str) -> bool:
 
 
 _KEY = re.compile(r"""\s*("[^"]*"|'[^']*'|[\w.-]+)\s*=""")
+_STRING = re.compile(r"""#.*|"([^"\\]|\\.)*"|'[^']*'""")
 _TABLE = re.compile(r"""\s*\[(\[?)\s*([\w."'*/: -]+?)\s*\]""")
 SYSTEM_CONFIG = "/etc/brainsurgeon/config.toml"
 PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
@@ -252,7 +253,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(path, [f"not TOML: {error}"]) from None
     lines: dict[str, int] = {}
-    section = ""
+    section = name = ""
     counts: Counter[str] = Counter()  # tables of each list
     for number, line in enumerate(text.split("\n"), 1):
         if heading := _TABLE.match(line):
@@ -264,8 +265,21 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, int]]:
                 section = f"{name}[{counts[name]}]."
                 counts[name] += 1
         elif key := _KEY.match(line):
-            lines.setdefault(section + key[1].strip("\"'"), number)
+            name = section + key[1].strip("\"'")
+            lines.setdefault(name, number)
+        for _ in range(_count_tables(line)):  # each may be an item of a list
+            lines.setdefault(f"{name}[{counts[name]}]", number)
+            counts[name] += 1
     return table, lines
+
+
+def _count_tables(line: str) -> int:
+    """Count the inline tables in a line, without those in them."""
+    count = depth = 0
+    for brace in re.findall(r"[{}]", _STRING.sub("", line)):
+        count += brace == "{" and not depth
+        depth = max(0, depth + (1 if brace == "{" else -1))
+    return count
 
 
 def _override(table: dict[str, Any], problems: list[str]) -> list[str]:

@@ -91,6 +91,8 @@ class Format(ABC):
     emptied: tuple[bytes, ...] = ()  # the JSON that may stand for removed thinking
     copies: frozenset[str] = frozenset()  # keys of its own copies of results, that no model gets
     screen: frozenset[str] = frozenset()  # keys of values in its own form; models get another
+    # Tables of conditions, if it is described: one of the first entries meets all of a table.
+    wanted: Sequence[dict[str, Any]] = ()
     as_main: ClassVar[JsonObject] = {}  # fields that make a sub-agent's line one of a session
     # Ids that no entry of another agent has, unless it was copied.
     random_ids = re.compile(UUID)

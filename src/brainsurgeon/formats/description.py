@@ -1,9 +1,10 @@
 """What a log says, as data: where its ids, roles, values, calls and results are."""
 
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations, starmap
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ class EntryTable(Struct, frozen=True, forbid_unknown_fields=True):
     closes: bool = False  # the turn ends with it
 
 
-class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
+class CallTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where calls are within an entry. The other paths begin at the object of a call."""
 
     at: Words
@@ -36,16 +37,17 @@ class CallTable(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: str = "arguments"
 
 
-class ResultTable(Struct, frozen=True, forbid_unknown_fields=True):
+class ResultTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where results are within an entry. The other paths begin at the object of a result."""
 
     at: str
     texts: Words
     id: Words = "id"
     tool: Words = "name"
+    failed: list[Conditions] = []  # one is met by a result of a failed call
 
 
-class UsageTable(Struct, frozen=True, forbid_unknown_fields=True):
+class UsageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where the tokens of a model call are, if not under names that providers give them."""
 
     at: Words = []
@@ -69,7 +71,7 @@ class UsageTable(Struct, frozen=True, forbid_unknown_fields=True):
 class Description(Struct, frozen=True, forbid_unknown_fields=True):
     entries: list[EntryTable]
     recognise: list[Conditions]  # one is met by one of the first lines
-    version: int = 2
+    version: int = 3
     newest: int = 2  # number of messages that stay as they are
     within: Words = ""  # objects in an entry where `texts` and `thinking` begin
     session: Words = []  # in the first line, or in the first lines with a `[key=value]`
@@ -83,7 +85,7 @@ class Description(Struct, frozen=True, forbid_unknown_fields=True):
     call_id: Words = []  # of an entry that is a call or a result
     tool: Words = []
     arguments: Words = []
-    failed: list[Conditions] = []  # one is met by a result of a failed call
+    failed: list[Conditions] = []  # one is met by an entry whose results are of failed calls
     calls: list[CallTable] = []
     results: list[ResultTable] = []
     model: Words = []
@@ -219,7 +221,9 @@ def description(table: Mapping[str, Any]) -> Description:
         read = msgspec.convert(table, Description)
     except msgspec.ValidationError as error:
         why, _, place = str(error).partition(" - at `$")
-        raise ContradictionError(place.strip(".`").replace("[...]", ""), why) from None
+        unknown = re.search(r"unknown field `(.*)`", why)
+        steps = (place.strip(".`").replace("[...]", ""), unknown[1] if unknown else "")
+        raise ContradictionError(".".join(filter(None, steps)), why) from None
     for key, why in _contradictions(read):
         raise ContradictionError(key, why)
     return read
@@ -251,28 +255,79 @@ def _contradictions(read: Description) -> Iterator[tuple[str, str]]:
 def _paths(read: Description) -> Iterator[tuple[str, str]]:
     """Yield each path in a description, with the key of its table."""
     for name, value in msgspec.to_builtins(read).items():
-        if name in ("recognise", "failed"):
-            yield from ((name, path) for table in value for path in table)
-        elif name == "entries":
-            yield from ((name, path) for table in value for path in table["when"])
-        elif name != "signatures":
-            yield from ((name, text) for _, text in base.strings_in(value))
+        if name not in ("signatures", "version", "newest"):
+            yield from ((name, path) for path in _paths_in(name, value))
 
 
-def unused(read: Description, entries: Collection[JsonObject]) -> Iterator[str]:
-    """Yield the keys of a description that lead to nothing in a log."""
+def _paths_in(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif name in ("recognise", "failed"):
+        yield from chain.from_iterable(value)
+    elif name == "entries":
+        yield from chain.from_iterable(table["when"] for table in value)
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(starmap(_paths_in, value.items()))
+    else:
+        yield from chain.from_iterable(_paths_in("", item) for item in value)
+
+
+def unmet(tables: Iterable[Conditions], entries: Collection[JsonObject]) -> str:
+    """Return, of each table, a condition that no entry meets, or that they are met apart."""
+    return "; ".join(
+        f"no line meets {next(_unmet(f'recognise[{number}]', table, entries))}"
+        for number, table in enumerate(tables)
+    )
+
+
+def _unmet(name: str, table: Conditions, entries: Collection[JsonObject]) -> Iterator[str]:
+    for path, want in table.items():
+        if not any(met(entry, conditions({path: want})) for entry in entries):
+            yield f"{name} {path} = {json.dumps(want)}"
+    yield f"all of {name}"
+
+
+def unused(read: Description, entries: Iterable[JsonObject]) -> list[str]:
+    """Return the keys of a description that lead to nothing in a log."""
     tables = [conditions(table.when) for table in read.entries]
-    fitting = {
-        next((at for at, wanted in enumerate(tables) if met(entry, wanted)), None)
-        for entry in entries
-    }
-    yield from (f"entries[{at}]" for at in range(len(tables)) if at not in fitting)
-    words = {key: getattr(read, key) for key in _PATHS}
-    words |= {f"calls[{at}].at": table.at for at, table in enumerate(read.calls)}
-    words |= {f"results[{at}].at": table.at for at, table in enumerate(read.results)}
-    for key, paths in words.items():
-        holders = compiled(read.within) if key in ("texts", "thinking", "arguments") else ((),)
-        for path in listed(paths):
-            ways = [(*holder, *steps_of(path)) for holder in holders]
-            if not any(any(found(entry, way)) for entry in entries for way in ways):
-                yield f"{key} {path}"
+    rows = {at: f"entries[{at}]" for at in range(len(tables))}
+    paths = dict(_ways(read))
+    for entry in entries:
+        rows.pop(next((at for at, wanted in enumerate(tables) if met(entry, wanted)), -1), None)
+        for key in [key for key, (ways, kind) in paths.items() if _leads(entry, ways, kind)]:
+            del paths[key]
+    return [*rows.values(), *paths]
+
+
+def _leads(entry: JsonObject, ways: Iterable[Steps], kind: type) -> bool:
+    return any(isinstance(value, kind) for steps in ways for _, value in found(entry, steps))
+
+
+Ways = tuple[list[Steps], type]  # and the type of what must be there
+
+
+def _ways(read: Description) -> Iterator[tuple[str, Ways]]:
+    """Yield the keys that are set, with their paths from an entry on."""
+    for key in _PATHS:
+        within = compiled(read.within) if key in ("texts", "thinking", "arguments") else ((),)
+        yield from _below(within, key, listed(getattr(read, key)))
+    yield from _below(((),), "failed", chain.from_iterable(read.failed))
+    inner: list[tuple[str, Struct, type]] = [("usage", read.usage, int)]
+    inner += [(f"calls[{at}]", table, object) for at, table in enumerate(read.calls)]
+    inner += [(f"results[{at}]", table, object) for at, table in enumerate(read.results)]
+    for name, table, kind in inner:
+        given = msgspec.to_builtins(table)
+        objects = listed(given.pop("at", []))
+        for path in objects:
+            yield f"{name}.at {path} (to no object; of a list, {path}.*)", ([steps_of(path)], dict)
+        failed = chain.from_iterable(given.pop("failed", []))
+        yield from _below(compiled(objects), f"{name}.failed", failed)
+        for key, words in given.items():
+            yield from _below(compiled(objects), f"{name}.{key}", listed(words), kind)
+
+
+def _below(
+    within: Iterable[Steps], key: str, paths: Iterable[str], kind: type = object
+) -> Iterator[tuple[str, Ways]]:
+    for path in paths:
+        yield f"{key} {path}", ([(*above, *steps_of(path)) for above in within], kind)

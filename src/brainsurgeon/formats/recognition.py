@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from brainsurgeon.formats.base import Format
+from brainsurgeon.formats.description import unmet
 from brainsurgeon.model.entries import BOM, parse
 from brainsurgeon.model.session_files import ANY, AUTO
 
@@ -36,7 +37,9 @@ def recognise(head: Iterable[bytes], forms: Mapping[str, Format], hint: str = AU
     if hint not in (AUTO, ANY, form.name if form else UNKNOWN):
         repeats = form.name if form and form.repeats else None
         if hint != _ELSE or repeats:
-            return Beginning(None, f"configured as {hint}, but has another format", repeats)
+            why = f"configured as {hint}, but has another format"
+            wanted = forms[hint].wanted if hint in forms and not repeats else ()
+            return Beginning(None, ": ".join(filter(None, (why, unmet(wanted, entries)))), repeats)
         form = form if form and form.by_wish else forms.get(hint)
     if form is None:
         return Beginning(None, "not a known session format")

@@ -647,6 +647,7 @@ class LogCheck(Struct, frozen=True):
     session_id: str | None
     roles: dict[str, int]  # numbers of entries
     open_turn: str | None
+    left_alone: str | None  # why a scan would not change it now
     tool_calls: int
     answered: int  # number of these calls
     found: tuple[FoundValues, ...]

@@ -1,90 +1,132 @@
 """Try formats on a log, to see what they find. Nothing is changed or stored."""
 
 import os
+import time
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
-from brainsurgeon.agents import FORMATS
+from msgspec.structs import replace
+
+from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.agents.described.format import Described
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError
-from brainsurgeon.files.reading import FileLines, head
+from brainsurgeon.files.reading import OpenSession, RefusedError, open_session
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.formats.description import unused
-from brainsurgeon.formats.recognition import recognise
-from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.entries import JsonObject, KeyPath, dotted, parse
+from brainsurgeon.model.entries import BOM, JsonObject, KeyPath, dotted, parse
 from brainsurgeon.model.reports import FoundValues, LogCheck
-from brainsurgeon.model.session_files import ANY
+from brainsurgeon.model.session_files import ANY, AUTO, Fingerprint, NotIdleError, SessionFile
+from brainsurgeon.planning.rules import silence
+from brainsurgeon.planning.snapshot import TWICE, repeated
+from brainsurgeon.rewrite.inspect import check_idle, excluded, settings_for
+from brainsurgeon.sessions.discovery import discover_at
 
 _LONG = 200  # characters of a text that something should reach
 _NONE = "none of the conversation"
 _UNSENT = "never sent"
+_SHOWN = 3  # first lines whose keys are shown
+_ELSEWHERE = (
+    "; a root with `format` names the format of its logs, `generic` that of lines which no other "
+    "format knows"
+)
 
 
 def check_log(settings: Settings, path: str) -> LogCheck:
     """Return what a format sees in a log. Raises FailedError if none recognises it."""
     try:
-        with open(path, "rb") as file:
-            lines = list(FileLines(file.fileno(), os.fstat(file.fileno()).st_size))
+        file, unseen = _file(settings, os.path.realpath(path))
+        with open_session(file, FORMATS) as session:
+            try:
+                _ = session.format
+            except RefusedError as why:
+                other = _ELSEWHERE if session.hint == ANY else ""
+                raise FailedError(f"{path}: {why}{_first_lines(session)}{other}") from why
+            return _checked(path, session, unseen or _left_alone(settings, session), settings)
+    except RefusedError as why:
+        raise FailedError(f"{path}: {why}") from why
     except OSError as error:
         raise FailedError(f"{path}: {error.strerror}") from error
-    parsed = {line.number: entry for line in lines if (entry := parse(line.raw or b""))}
-    beginning = recognise(head(lines), FORMATS, _hint(settings, path))
-    if beginning.form is None:
-        raise FailedError(f"{path}: {beginning.reason}{_first_lines(parsed)}")
-    transcript = Transcript.read(beginning.form, lines)
-    return _checked(path, beginning.identity, transcript, parsed, settings.formats)
 
 
-def _hint(settings: Settings, path: str) -> str:
-    """Return the format that the root of a path names, and any if it is below no root."""
-    real = os.path.realpath(path)
-    roots = (root for root in settings.root_directories() if root.required)
-    above = (root for root in roots if real.startswith(os.path.realpath(root.path) + os.sep))
-    return next((root.hint for root in above), ANY)
+def _file(settings: Settings, path: str) -> tuple[SessionFile, str | None]:
+    """Return a file, of any format unless its root names one, and why no scan reads it."""
+    found = discover_at(settings.root_directories(), path)
+    if isinstance(found, SessionFile):
+        unseen = "none of the roots is one that you wrote" if found.hint == AUTO else None
+        return replace(found, hint=ANY if unseen else found.hint), unseen
+    directory, name = os.path.split(path)
+    below = any(path.startswith(os.path.realpath(root.path) + os.sep)
+                for root in settings.root_directories())  # fmt: skip
+    unseen = (
+        "its name does not end with .jsonl" if not is_session_name(name)
+        else "its path is not that of a session" if below else "it is below none of the roots"
+    )  # fmt: skip
+    mark = Fingerprint.of(os.stat(path))
+    return SessionFile(directory, directory, name, "", directory, ANY, mark), unseen
 
 
-def _first_lines(parsed: Mapping[int, JsonObject]) -> str:
-    shown = [f"; line {number} has {', '.join(parsed[number])}" for number in [*parsed][:3]]
-    return "".join(shown)
+def _left_alone(settings: Settings, session: OpenSession) -> str | None:
+    """Return why a scan would not change a session now, or None."""
+    now, settings = time.time(), settings_for(settings, session.file)
+    try:
+        check_idle(session, settings, silence(session.fingerprint, now, now), now)
+    except (NotIdleError, RefusedError) as why:
+        return str(why)
+    return excluded(session.file, settings)
+
+
+def _entries(session: OpenSession) -> Iterator[tuple[int, JsonObject]]:
+    """Yield the objects in the lines, with the numbers of these."""
+    for line in session.lines:
+        if (entry := parse((line.raw or b"").removeprefix(BOM))) is not None:
+            yield line.number, entry
+
+
+def _first_lines(session: OpenSession) -> str:
+    first = islice(_entries(session), _SHOWN)
+    return "".join([f"; line {number} has {', '.join(entry)}" for number, entry in first])
 
 
 def _checked(
-    path: str, identity: str | None, transcript: Transcript, parsed: Mapping[int, JsonObject],
-    described: Container[str],
-) -> LogCheck:  # fmt: skip
-    form, entries = transcript.form, transcript.entries
+    path: str, session: OpenSession, left_alone: str | None, settings: Settings
+) -> LogCheck:
+    form, transcript = session.format, session.transcript
+    entries = transcript.entries
     calls = {call.call_id for entry in entries for call in entry.calls}
     answered = calls.intersection(one.call_id for entry in entries for one in entry.results)
     roles = Counter(entry.role or _NONE for entry in entries)
+    twice = frozenset[str]() if form.repeats else repeated(entries)
     filling, reached = _Amounts(), defaultdict[int, set[KeyPath]](set)
     for index, entry in enumerate(entries):
         for value in transcript.values(index):
-            why = value.locked or (_UNSENT if value.dead else "")
+            kept = value.locked or (TWICE if entry.ident in twice else "")
+            why = kept or (_UNSENT if value.dead else "")
             filling.add(value.kind, value.chars, why, entry.line + 1)
             reached[entry.line + 1].add(value.path)
     problems = [
-        f"no entry is a {role}{_first_lines(parsed)}"
+        f"no entry is a {role}{_first_lines(session)}"
         for role in ("prompt", "reply") if role not in roles
     ]  # fmt: skip
     idle = list[str]()
-    if isinstance(form, Described) and form.name in described:
-        idle += unused(form.given, parsed.values())
+    if isinstance(form, Described) and form.name in settings.formats:
+        idle += unused(form.given, (entry for _, entry in _entries(session)))
     return LogCheck(
-        path, form.name, identity, dict(roles), transcript.chain.open_turn, len(calls),
-        len(answered), filling.listed(), _unreached(parsed, reached), tuple(idle), tuple(problems),
+        path, form.name, session.identity, dict(roles), transcript.chain.open_turn, left_alone,
+        len(calls), len(answered), filling.listed(), _unreached(_entries(session), reached),
+        tuple(idle), tuple(problems),
     )  # fmt: skip
 
 
 def _unreached(
-    parsed: Mapping[int, JsonObject], reached: Mapping[int, set[KeyPath]]
+    entries: Iterable[tuple[int, JsonObject]], reached: Mapping[int, set[KeyPath]]
 ) -> tuple[FoundValues, ...]:
     amounts = _Amounts()
-    for number, entry in parsed.items():
+    for number, entry in entries:
         for at, text in strings_in(entry):
             above = (at[:length] for length in range(1, len(at) + 1))
-            if len(text) > _LONG and reached[number].isdisjoint(above):
+            if len(text) > _LONG and reached.get(number, set()).isdisjoint(above):
                 path = dotted(tuple("*" if isinstance(step, int) else step for step in at))
                 amounts.add(path, len(text), "", number)
     return amounts.listed()

@@ -33,7 +33,9 @@ def found(
 
 def log(seen: reports.LogCheck) -> str:
     count = sum(seen.roles.values())
-    turn = f"not idle: {seen.open_turn}" if seen.open_turn else "the last turn is finished"
+    turn = f"{seen.open_turn}, but old" if seen.open_turn else "the last turn is finished"
+    if seen.left_alone:
+        turn = f"a scan would leave it alone: {seen.left_alone}"
     rows = [(role, f"{number:,}", "") for role, number in seen.roles.items()]
     lines = [
         f"{safe(seen.path)}: {seen.format}, {counted(count, 'entry', 'entries')}; {turn}",

@@ -120,6 +120,26 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
         raise ObstacleError(obstacle)
 
 
+def check_idle(session: AnyOpen, settings: Settings, silent: float, now: float) -> None:
+    """Raise NotIdleError or RefusedError if a session may not be changed now."""
+    check_touchable(session, settings)
+    check_mount(session)
+    _raise(changed_recently(silent, settings.quiet))
+    check_turn(session, settings, silent, now)
+
+
+def check_turn(session: AnyOpen, settings: Settings, silent: float, now: float) -> None:
+    if discovery.is_archive(session.file):
+        return
+    chain = session.transcript.chain
+    if isinstance(session, OpenRows):
+        session.check_turn(chain.open_turn, settings.quiet, now)
+        return
+    _raise(changed_recently(silent, chain.quiet))
+    _raise(chain.open_turn if silent < settings.abandoned_after else None)
+    _raise(signs_of(session, settings, lambda: now).read())
+
+
 LEASED = "another process is replacing the file"  # opening it would wait for a lease
 
 
@@ -145,22 +165,10 @@ class Examination(Struct, frozen=True, dict=True):
         return agent_of(self.session)
 
     def check_idle(self) -> None:
-        check_touchable(self.session, self.settings)
-        check_mount(self.session)
-        _raise(changed_recently(self.silent, self.settings.quiet))
-        self.check_turn()
+        check_idle(self.session, self.settings, self.silent, self.now)
 
     def check_turn(self) -> None:
-        session, settings = self.session, self.settings
-        quiet, abandoned = settings.quiet, settings.abandoned_after
-        if discovery.is_archive(session.file):
-            return
-        if isinstance(session, OpenRows):
-            session.check_turn(self.transcript.chain.open_turn, quiet, self.now)
-            return
-        _raise(changed_recently(self.silent, self.transcript.chain.quiet))
-        _raise(self.transcript.chain.open_turn if self.silent < abandoned else None)
-        _raise(signs_of(session, settings, lambda: self.now).read())
+        check_turn(self.session, self.settings, self.silent, self.now)
 
     @property
     def abandoned_at(self) -> float:

@@ -160,3 +160,75 @@ def test_calls_have_the_names_of_their_results():
 
     assert (value.tool, value.call) == ("exec", "c1")
     assert json.loads(CALL["tool_calls"][0]["function"]["arguments"]) == {"a": "b"}
+
+
+GOOSE_RESULTS = {
+    "role": "user", "created": 1,
+    "content": [
+        {"type": "toolResponse", "id": "c1", "toolResult": {"status": "error", "error": "no file"}},
+        {"type": "toolResponse", "id": "c2", "toolResult": {
+            "status": "success", "value": [{"type": "text", "text": "x"}]}},
+        {"type": "toolResponse", "id": "c3", "toolResult": {"status": "error"}},
+        {"type": "toolResponse", "id": "c4", "toolResult": {"status": "success", "value": []}},
+    ],
+}  # fmt: skip
+BLOCK_RESULTS = {
+    "role": "user",
+    "content": [
+        {"type": "tool_result", "tool_use_id": f"c{number}", "content": "x", "is_error": is_error}
+        for number, is_error in enumerate((True, False, True, False), 1)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "entry"), [(FORMATS["goose"], GOOSE_RESULTS), (OPENAI, BLOCK_RESULTS)]
+)
+def test_only_results_that_failed_count_as_failed(form, entry):
+    """Not the others in the same line, whether they have a text or not."""
+    (read,) = Reading(form, chat(entry)).transcript.entries
+    failed = {result.call_id: result.failed for result in read.results}
+
+    assert failed == {"c1": True, "c2": False, "c3": True, "c4": False}
+
+
+PICTURE = "data:image/png;base64," + "A" * 400
+
+
+@pytest.mark.parametrize(
+    ("form", "message", "path", "is_block"),
+    [
+        (OPENAI, {**USER, "content": [{"type": "image_url", "image_url": {"url": PICTURE}}]},
+         ("content", 0), True),
+        (OPENAI, {**USER, "content": [{"type": "image_url", "image_url": PICTURE}]},
+         ("content", 0), True),
+        (OPENAI, {**USER, "content": [{"type": "resource", "resource": {"text": "x"}}]},
+         ("content", 0, "resource", "text"), False),
+        (OPENAI, {"role": "function", "name": "exec", "content": "x"}, ("content",), False),
+        (FORMATS["goose"], {"role": "user", "created": 1, "content": [
+            {"type": "toolResponse", "id": "c", "toolResult": {"status": "success", "value": [
+                {"type": "image", "data": "AAAA", "mimeType": "image/png"}]}}]},
+         ("content", 0, "toolResult", "value", 0), True),
+    ],
+)  # fmt: skip
+def test_pictures_are_extracted_as_blocks_and_texts_as_texts(form, message, path, is_block):
+    """In all the forms in which providers write them."""
+    (value,) = Reading(form, chat(message)).transcript.values(0)
+
+    assert (value.path, value.block) == (path, is_block)
+
+
+def test_an_address_of_a_picture_stays():
+    """It is short, and a provider could not read a placeholder there."""
+    block = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+
+    assert not [*Reading(OPENAI, chat({**USER, "content": [block]})).transcript.values(0)]
+
+
+def test_a_former_function_call_is_a_call():
+    """OpenAI's first form has one call in a message, without an id."""
+    call = {"role": "assistant", "content": None,
+            "function_call": {"name": "exec", "arguments": "{}"}}  # fmt: skip
+    (entry,) = Reading(OPENAI, chat(call)).transcript.entries
+
+    assert [one.tool for one in entry.calls] == ["exec"]

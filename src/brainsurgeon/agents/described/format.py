@@ -1,7 +1,7 @@
 """The format of a log that a description explains."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from brainsurgeon.formats import base, weight
 from brainsurgeon.formats.chain import Around, Chain
 from brainsurgeon.formats.description import (
     CallTable,
+    Compiled,
     Description,
     EntryTable,
     ResultTable,
@@ -42,6 +43,8 @@ _CUT_SHORT = ("length", "error", "aborted", "max_tokens")
 _DONE = ("stop", "end_turn", "stop_sequence", *_CUT_SHORT)
 # In content as providers write it: blocks that call tools, and keys in any block.
 _CALLS = ("tool_use", "toolCall")
+_WHOLE = ("image", "document", "image_url")  # a placeholder in them would be refused
+_MEDIA = ("text", "resource", *_WHOLE)
 _IDS = ("call_id", "tool_call_id", "toolCallId", "tool_use_id")
 _TOOLS = ("name", "tool", "tool_name", "toolName")
 # Keys that may hold values in any log: they do not tell lines apart.
@@ -97,7 +100,11 @@ class _Inner:
 
     def __init__(self, table: CallTable | ResultTable) -> None:
         self._at, self._id, self._tool = map(compiled, (table.at, table.id, table.tool))
-        self._content = compiled(table.arguments if isinstance(table, CallTable) else table.texts)
+        self.failed = list[Compiled]()
+        if isinstance(table, ResultTable):
+            self._content, self.failed = compiled(table.texts), [*map(conditions, table.failed)]
+        else:
+            self._content = compiled(table.arguments)
 
     def all(
         self, entry: JsonObject
@@ -121,6 +128,7 @@ class Described(base.Format):
         # A `final` description never reaches other values, so other texts tell its lines apart. Of
         # any other, no text may: what is extracted must be known in its line under the next one.
         self.name, self.version, self.given = name, given.version, given
+        self.wanted = given.recognise
         self._recognise, self._failed = (
             [*map(conditions, tables)] for tables in (given.recognise, given.failed)
         )
@@ -226,8 +234,10 @@ class Described(base.Format):
     def _content(
         self, entry: JsonObject, value: Any, path: KeyPath, like: Value, depth: int = 8
     ) -> Iterator[Value]:  # fmt: skip
-        """Yield the values of content as providers write it: a text, or a list of blocks."""
-        if not isinstance(value, list):
+        """Yield the values of content as providers write it: a text, a block or a list of these."""
+        if isinstance(value, dict) and value.get("type") in _WHOLE:
+            yield from self._block(entry, value, path, like, depth)
+        elif not isinstance(value, list):
             yield from _leaves(value, path, like)
         for index, block in enumerate(value if isinstance(value, list) and depth else []):
             yield from self._block(entry, block, (*path, index), like, depth - 1)
@@ -238,8 +248,8 @@ class Described(base.Format):
         declared = block.get("type") if isinstance(block, dict) else None
         if declared is None:
             yield from _leaves(block, path, like)
-        elif declared in ("text", "image", "document"):
-            yield from base.block_parts(block, path, like.kind, like.tool, like.call)
+        elif declared in _MEDIA:
+            yield from _medium(block, declared, path, like)
         elif declared in ("thinking", "redacted_thinking"):
             text, signature = base.str_or_empty(block.get("thinking")), self._signature(entry, path)
             if signature or declared != "thinking":
@@ -281,21 +291,29 @@ class Described(base.Format):
     ) -> TurnStep:  # fmt: skip
         if table.role is None:
             return base.NO_STEP
-        failed = any(met(entry, wanted) for wanted in self._failed)
-        results = [
-            ToolResult(one.call_id, failed, base.first_line([one.text]) if failed else "")
-            for one in texts
-        ]
+        failures = {*self._failures(entry)}
+        results = [_result(entry, one.path, one.call_id, failures, one.text) for one in texts]
         known = {result.call_id for result in results}
-        inner = (ident for one in self._results for _, _, ident, _ in one.all(entry))
-        results += [ToolResult(ident, failed) for ident in inner if ident not in known]
+        results += [
+            _result(entry, path, ident, failures) for inner in self._results
+            for path, _, ident, _ in inner.all(entry) if ident not in known
+        ]  # fmt: skip
         if table.role == "result" or results:
-            alone = ToolResult(first(entry, self._at["call_id"]), failed)
+            alone = _result(entry, (), first(entry, self._at["call_id"]), failures)
             return TurnStep("result", results=tuple(results) or (alone,))
         if table.role != "prompt" and calls:
             return TurnStep("reply", calls=calls)
         assistant = table.role == "reply" and table.kind is None
         return self._reply(entry) if assistant else TurnStep(table.role)
+
+    def _failures(self, entry: JsonObject) -> Iterator[KeyPath]:
+        """Yield the paths of objects in which all results are of failed calls."""
+        if any(met(entry, wanted) for wanted in self._failed):
+            yield ()
+        for inner in self._results:
+            for path, result, _, _ in inner.all(entry):
+                if any(met(result, wanted) for wanted in inner.failed):
+                    yield path
 
     def _reply(self, entry: JsonObject) -> TurnStep:
         holders = [*self._holders(entry)]
@@ -378,6 +396,21 @@ class Described(base.Format):
         return replace(call, end="cut") if call and cut else call
 
 
+def _medium(
+    block: JsonObject, declared: str, path: KeyPath, like: Value
+) -> Iterator[Value]:  # fmt: skip
+    if declared == "image_url":  # OpenAI's; a placeholder in it would be an address
+        given = block.get("image_url")
+        url = _text_at(given, ("url",)) or base.str_or_empty(given)
+        if url.startswith("data:"):
+            yield replace(like, path=path, chars=len(url), block=True)
+    elif declared == "resource":  # MCP's
+        text = base.dict_or_empty(block.get("resource")).get("text")
+        yield from _leaves(text, (*path, "resource", "text"), like)
+    else:
+        yield from base.block_parts(block, path, like.kind, like.tool, like.call)
+
+
 def _leaves(value: Any, path: KeyPath, like: Value) -> Iterator[Value]:
     for at, text in base.strings_in(value, path):
         yield replace(like, path=at, chars=len(text))
@@ -406,6 +439,21 @@ def _call(
     parsed = parse(text.encode("utf-8", "replace")) if text else None
     given = arguments if parsed is None else parsed
     return ToolCall(ident, tool or "tool", path, given, parsed is not None, signed)
+
+
+def _result(
+    entry: JsonObject, path: KeyPath, call_id: str | None, failures: Container[KeyPath],
+    text: str = "",
+) -> ToolResult:  # fmt: skip
+    above = [path[:length] for length in range(len(path) + 1)]
+    failed = any(at in failures or _is_failed(value_at(entry, at)) for at in above)
+    return ToolResult(call_id, failed, base.first_line([text]) if failed else "")
+
+
+def _is_failed(block: Any) -> bool:
+    """Check whether a block, as providers write it, is the result of a failed call."""
+    fields = base.dict_or_empty(block)
+    return fields.get("type") == "tool_result" and fields.get("is_error") is True
 
 
 def _turn(table: EntryTable, step: TurnStep) -> OwnTurn:

@@ -15,6 +15,7 @@ def _roles(at: str, results: Any, *, closes: bool = False, **more: str) -> list[
     ]
 
 
+_HUMAN, _AI = ["human", "HumanMessageChunk"], ["ai", "AIMessageChunk"]
 _OPENAI = {"at": "tool_calls.*", "tool": "function.name", "arguments": "function.arguments"}
 
 SHIPPED: dict[str, dict[str, Any]] = {
@@ -28,16 +29,19 @@ SHIPPED: dict[str, dict[str, Any]] = {
                    "arguments": "toolCall.value.arguments"}],
         "results": [{"at": "content.*[type=toolResponse]",
                      "texts": ["toolResult.value.*[type=text].text", "toolResult.value.content",
-                               "toolResult.error"]}],
-        "failed": [{"content.*.toolResult.status": "error"},
-                   {"content.*.toolResult.value.isError": True}],
+                               "toolResult.value.*[type=image]",
+                               "toolResult.value.*[type=resource].resource.text",
+                               "toolResult.error"],
+                     "failed": [{"toolResult.status": "error"},
+                                {"toolResult.value.isError": True}]}],
     },
     "langchain": {
-        "recognise": [{f"{at}type": ["human", "ai"], f"{inner}content": "*"}
+        "recognise": [{f"{at}type": [*_HUMAN, *_AI], f"{inner}content": "*"}
                       for at, inner in (("", ""), ("", "data."), ("kwargs.", "kwargs."))],
         "entries": [{"role": role, "when": {f"{at}type": name}} for at in ("kwargs.", "")
-                    for role, name in (("prompt", "human"), ("reply", "ai"), ("result", "tool"),
-                                       ("aside", "system"))],
+                    for role, name in (("prompt", _HUMAN), ("reply", _AI),
+                                       ("result", ["tool", "function", "ToolMessageChunk"]),
+                                       ("aside", ["system", "SystemMessageChunk"]))],
         "within": ["", "data", "kwargs"],
         "session": "thread_id",
         "id": ["kwargs.id", "data.id", "id"],
@@ -125,7 +129,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
     "openai-chat": {
         "recognise": [{"role": ["user", "assistant", "system", "developer"], "content": "*",
                        "type": "-"}],
-        "entries": [*_roles("role", "tool"), {"role": "aside", "when": {"role": "developer"}}],
+        "entries": [*_roles("role", ["tool", "function"]),
+                    {"role": "aside", "when": {"role": "developer"}}],
         "session": "session_id",
         "id": "id",
         "time": ["timestamp", "created_at"],
@@ -133,12 +138,12 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "thinking": ["reasoning_content", "reasoning", "reasoning_details.*.text"],
         "call_id": "tool_call_id",
         "tool": "name",
-        "calls": [_OPENAI],
+        "calls": [_OPENAI, {"at": "function_call"}],
         "model": "model",
         "usage": {"at": "usage"},
     },
     "generic": {
-        "version": 8,
+        "version": 9,
         "newest": 0,
         "recognise": [{"__id": "*", "type": ["message", *_KINDS]}],
         "entries": [
