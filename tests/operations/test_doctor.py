@@ -13,6 +13,7 @@ from brainsurgeon import cli
 from brainsurgeon.cli.options import given
 from brainsurgeon.files import leases, retire
 from brainsurgeon.files.retire import StaysError
+from brainsurgeon.formats.recognition import HEAD_LINES
 from brainsurgeon.operations import doctor as doctor_module
 from brainsurgeon.operations.status import status
 from brainsurgeon.store import database as opening
@@ -451,3 +452,16 @@ def test_doctor_names_programs_that_cannot_be_run(world):
         "profiles.deep.archive.command: no-such-program cannot be found or executed",
         f"signals.on_signal: {plain} cannot be found or executed",
     ]
+
+
+def test_a_log_that_is_no_longer_recognised_is_an_error(world, doctor):
+    """Its placeholders are named, as nothing restores them until its format is recognised."""
+    path = world.copy("described", "openai-chat-nanobot.jsonl")
+    world.scan(keep_recent=0, min_value_length=300)
+    path.write_bytes(b'{"event":1}\n' * HEAD_LINES + path.read_bytes())
+    found, code = doctor()
+    ((what, advice),) = [(what, advice) for level, what, advice in found if level == "error"]
+
+    assert code == 1
+    assert re.search(r": not a known session format; [0-9]+ placeholders stood in it$", what)
+    assert "until its format is recognised again" in advice

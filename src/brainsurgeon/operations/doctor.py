@@ -17,7 +17,7 @@ from brainsurgeon.files.exchange import TEMPORARY, leases_work
 from brainsurgeon.files.reading import OpenSession, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.lookup.opening import missing_store
-from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, walk, why_hidden
+from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, record_of, walk, why_hidden
 from brainsurgeon.model.entries import KeyPath
 from brainsurgeon.model.reports import Finding, Level, LostValues, PlaceholdersLeft, Trouble
 from brainsurgeon.model.session_files import SessionFile, Unreadable
@@ -64,6 +64,7 @@ _EXPIRED = (
     "an older backup of the store (store restore FILE) or a backup of the session may have them"
 )
 _FOLLOW = "sessions were there: configure the target of the link as a root, or remove the link"
+_REFUSED = "nothing in it is restored until its format is recognised again: mend its description"
 _OWNER = "run as its owner; if you are the owner, chmod u+rwX it"
 _REMEDY = "remove the cause, or run as a user who may do this; `exclude` leaves sessions out"
 _AGENT = "run as the agent's user"
@@ -228,8 +229,9 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
                 mounted = isinstance(session, OpenSession) and session.mounted
                 obstacle = session.obstacle or mounted
                 closed = None if item.in_database else database.why_not_writable(item.directory)
-        except (FileNotFoundError, BlockingIOError, RefusedError, BusyError):
-            continue  # it was removed, is being written, or is no session
+        except (FileNotFoundError, BlockingIOError, RefusedError, BusyError) as why_not:
+            yield from _not_read(item, store, why_not)
+            continue
         except OSError as error:
             advice = _DAMAGED if isinstance(error, AgentDatabaseError) else _OWNER
             yield Finding("error", f"{item.path}: {error.strerror}", advice)
@@ -254,6 +256,17 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
         f"value, {expired:,} expired, {orphans:,} without a record",
     )
+
+
+def _not_read(file: SessionFile, store: Store, why: Exception) -> Iterator[Finding]:
+    """Yield what a session had of ours when its format was recognised.
+
+    Another file was removed, is being written, or never was a session.
+    """
+    record = record_of(store, file, None) if isinstance(why, RefusedError) else None
+    if record and (placed := store.placements.of_session(record.id)):
+        had = counted(len(placed), "placeholder", "placeholders")
+        yield Finding("error", f"{file.title}: {why}; {had} stood in it", _REFUSED)
 
 
 def _registry(directory: str) -> Iterator[Finding]:
