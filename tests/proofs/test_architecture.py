@@ -74,6 +74,7 @@ AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
 # They read databases of agents. `OpenRows.change` calls what changes rows, in a transaction.
 SQLITE_MODULES = {
     *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows")),
+    "agents.codex.offsets",
     "agents.rows", "files.sqlite", "files.transactions",
 }  # fmt: skip
 
@@ -82,11 +83,16 @@ SQL_CHANGE = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|BEG
 
 # The modules that may change files in a session's directory, and their permitted callers.
 SESSION_WRITERS = {
-    "files.attributes": {"files.exchange", "files.reading"},
-    "files.exchange": {"operations.doctor", "rewrite.apply", "rewrite.recover"},
-    "files.retire": {"rewrite.apply", "rewrite.recover", "files.exchange"},
-    "files.transactions": {"agents.rows"},
+    "files.attributes": {"files.exchange", "files.reading", "agents.codex.offsets"},
+    "files.exchange": {
+        "operations.doctor", "rewrite.apply", "rewrite.recover", "agents.codex.offsets",
+    },
+    "files.retire": {
+        "rewrite.apply", "rewrite.recover", "files.exchange", "agents.codex.offsets",
+    },
+    "files.transactions": {"agents.rows", "agents.codex.offsets"},
     "agents.codex.locks": {"agents.codex.presence"},
+    "agents.codex.offsets": {"agents.codex.presence"},
 }  # fmt: skip
 # They write in the state directory, to a closed stream, or a new file that the user asked for:
 # by `init`, or a backup, a page or figures.
@@ -292,7 +298,10 @@ def functions_that_write(module):
 
 
 def test_databases_of_agents_are_changed_in_one_function_each():
-    """It is `write` in the module `rows` of an agent, which one function calls in a transaction."""
+    """It is `write` in the module `rows` of an agent, or in that of the offsets of Codex.
+
+    One function calls it in a transaction.
+    """
     writers = {
         module: functions_that_write(module) for module in MODULES
         if room(module) != "store" and changes_a_database(tree(module))
@@ -300,11 +309,12 @@ def test_databases_of_agents_are_changed_in_one_function_each():
 
     assert writers.pop("files.transactions") == {"transaction"}
     assert "agents.openclaw.rows" in writers
-    assert {module for module in writers if not fnmatch(module, "agents.*.rows")} == set()
+    others = {module for module in writers if not fnmatch(module, "agents.*.rows")}
+    assert others == {"agents.codex.offsets"}
     assert all(functions == {"write"} for functions in writers.values())
     assert [name for name in MODULES if "transactions.transaction" in called(name)] == [
-        "agents.rows"
-    ]
+        "agents.codex.offsets", "agents.rows",
+    ]  # fmt: skip
 
 
 def test_no_other_room_uses_the_store_connection():

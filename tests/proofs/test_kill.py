@@ -158,3 +158,26 @@ def test_a_stop_at_any_change_loses_no_row_and_no_value(tmp_path, scenario, faul
     if fault == "kill" and scenario != "restore-entry":
         assert report["outcomes"]["untouched, killed"] > 5
         assert report["outcomes"]["changed, killed"] > 5
+
+
+@pytest.mark.parametrize(
+    ("scenario", "extent", "least"),
+    [
+        ("restore", "kinds", 20),
+        pytest.param("scan", "all", 120, marks=LONG),
+        pytest.param("restore", "all", 60, marks=LONG),
+    ],
+)
+def test_a_stop_while_lines_of_codex_move_leaves_no_offset_wrong(tmp_path, scenario, extent, least):
+    """Stopped before any change behind the exchange, the index and all forks are right again.
+
+    The recovery mends them, no file stays beside a session, and the operation ends as without it.
+    """
+    worker = WORKERS / "crash_trial_offsets.py"
+    report = json.loads(run_trial(worker, tmp_path, scenario, "kill", extent).splitlines()[-1])
+    print(f"{scenario}: {report['points']} points, {report['outcomes']}")
+
+    assert report["bad"] == []
+    assert report["points"] >= least
+    assert {"exchange", "pwrite", "sql", "unlink"} <= set(report["kinds"])
+    assert report["outcomes"]["changed, wrong"] > 5

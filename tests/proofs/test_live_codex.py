@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from building.codex import CodexWorld
 from proofs.agent_packages import CODEXES
 from proofs.live.codex import Codex, printing
 from proofs.live.program import configure, ours
@@ -124,3 +125,95 @@ def test_a_loaded_thread_is_left_alone(driven, release):
         assert driven.path.read_bytes() == before
     ours(driven, "scan")
     assert TAKEN in driven.path.read_bytes()
+
+
+def mapped(codex):
+    """Return which offsets into files are right: those of forks, and those in the index."""
+    world = CodexWorld.__new__(CodexWorld)
+    world.root = codex.config
+    return world.offsets()
+
+
+def shrink(codex, base):
+    configure(base, codex.config / "sessions", "shrink = true\n", when="always", keep_recent=1)
+
+
+@paginated
+def test_a_thread_that_became_smaller_and_its_forks_go_on(driven, tmp_path, release):
+    """With `shrink`, threads and forks take less room, send the same items, and come back."""
+    thread, path, before = driven.path.stem[-36:], driven.path, driven.path.read_bytes()
+    whole = items(next_request(driven, tmp_path))
+    driven.turn(printing("first fork", 2), words=["fork", thread])
+    first = driven.path.stem[-36:]
+    shrink(driven, tmp_path)
+    ours(driven, "scan")
+
+    assert len(path.read_bytes()) < 0.7 * len(before)
+    assert mapped(driven)[0] == []
+    [later, _] = driven.turn(printing("second fork", 2), words=["fork", thread])
+    second = driven.path.stem[-36:]
+    [again, _] = driven.turn(printing("the first again", 2), words=["resume", first])
+    [own, _] = driven.turn(printing("the thread", 2), words=["resume", thread])
+    shared = [one for one in whole if one[0] == "function_call_output"]
+    for request in (later, again, own):
+        assert [one for one in items(request) if one in shared] == shared
+        assert json.dumps(request).count(TAKEN.decode()) >= 6
+    with driven.serving() as ask:
+        shown = ask(thread, method="thread/read", includeTurns=True)
+    assert len(shown["thread"]["turns"]) == 5
+
+    ours(driven, "restore", "--all")
+    assert path.read_bytes()[: len(before)] == before
+    assert mapped(driven)[0] == []
+    for words in (["resume", first], ["resume", second], ["fork", first], ["resume", thread]):
+        [request, _] = driven.turn(printing("at last", 2), words=words)
+        assert [one for one in items(request) if one in shared] == shared
+        assert TAKEN.decode() not in json.dumps(request)
+
+
+@paginated
+def test_forks_made_while_lines_move_fail_loudly_or_are_right(driven, tmp_path, release):
+    """Of 30 forks made beside scans and restores, each says that it failed or has all items."""
+    thread, whole = driven.path.stem[-36:], items(next_request(driven, tmp_path))
+    shared = [one for one in whole if one[0] == "function_call_output"]
+    shrink(driven, tmp_path)
+    command = [sys.executable, SCANNING, tmp_path / "config.toml", "restore"]
+    made, failed = [], 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=driven.environment) as scanning:
+        assert scanning.stdout.readline() == b"scanning\n"
+        for number in range(30):
+            known = set(driven.config.rglob("rollout-*.jsonl"))
+            try:
+                driven.turn(printing(f"fork {number}", 2), words=["fork", thread])
+            except AssertionError:
+                failed += 1
+            made += {*driven.config.rglob("rollout-*.jsonl")} - known
+        scanning.send_signal(signal.SIGTERM)
+        counts = json.loads(scanning.stdout.read())
+    ours(driven, "scan")
+    ours(driven, "restore", "--all")
+    print(f"{release}: {failed} of 30 forks failed, beside {counts}")
+
+    assert counts["changed"] > 3
+    assert counts["restored"] > 3
+    assert failed < 15
+    assert mapped(driven)[0] == []
+    for fork in made:
+        [request, _] = driven.turn(printing("again", 2), words=["resume", fork.stem[-36:]])
+        assert [one for one in items(request) if one in shared] == shared
+
+
+@pytest.mark.parametrize("release", ["0.145.0"])
+def test_a_migrated_thread_gets_its_values_back(driven, release):
+    """`migrate-rollouts` numbers the lines of a legacy file; placeholders keep their values."""
+    ours(driven, "scan")
+    pruned = driven.path.read_bytes().count(TAKEN)
+    driven.use("0.171.0")
+    assert driven.run("migrate-rollouts", "--apply").returncode == 0
+    assert driven.path.read_bytes().count(TAKEN) == pruned > 0
+    ours(driven, "restore", "--all")
+
+    assert TAKEN not in driven.path.read_bytes()
+    assert mapped(driven)[0] == []
+    [request, _] = driven.turn(printing("the next", 2))
+    assert TAKEN.decode() not in json.dumps(request)

@@ -16,7 +16,7 @@ from brainsurgeon.agents.rows import Databases
 from brainsurgeon.files import configurations
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.reports import CommandStep
-from brainsurgeon.model.session_files import Signs
+from brainsurgeon.model.session_files import Moving, Signs
 
 if TYPE_CHECKING:  # few commands need it
     from brainsurgeon.planning.budget import Measure
@@ -114,6 +114,20 @@ class Presence:
     ) -> Signs:  # fmt: skip
         """`directory` is a descriptor of the session's directory."""
         return Signs("nothing", lambda: None, lambda: None)
+
+    def moving(self, path: str, *, shrinks: bool) -> Moving:
+        """Return which edits may move lines of a file into which the agent stores offsets.
+
+        `shrinks` is true if the user wants such a file to become smaller.
+        """
+        return "no edits"
+
+    def mend(self, path: str, *, rewritten: bool = True) -> None:
+        """Mend what names offsets into a file, or at which one it begins in another file.
+
+        Does nothing if all is right. If the file was not `rewritten`, only its beginning counts.
+        Raises OSError, RefusedError or BusyError: it is to be tried again.
+        """
 
     def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
         """Check whether an idle process is known to have a session in memory."""

@@ -66,6 +66,10 @@ class RootTable(SettingsTable):
     exclusive: Switch = key(
         False, "you promise that no other program writes there; for file systems without leases"
     )
+    shrink: Switch = key(
+        False,
+        "files into which Codex stores offsets become smaller, too, and the offsets are changed",
+    )
 
 
 class RuleTable(SettingsTable):
@@ -294,7 +298,7 @@ class RootSettings(SettingsTable):
         "is a plugin",
     )
     roots: tuple[RootTable, ...] = key(
-        (), "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`"
+        (), "where sessions are: `[[roots]]` with `path`, `format`, `exclusive`, `shrink`"
     )
     formats: dict[str, dict[str, Any]] = key(
         dict, "`[formats.NAME]`: descriptions of logs whose format is not known"
@@ -307,7 +311,13 @@ class RootSettings(SettingsTable):
 
             return [Root(default_root(), required=False, databases=databases)]
         return [
-            Root(root.path, root.format, exclusive=root.exclusive, databases=databases)
+            Root(
+                root.path,
+                root.format,
+                exclusive=root.exclusive,
+                databases=databases,
+                shrink=root.shrink,
+            )
             for root in self.roots
         ]
 
@@ -430,5 +440,6 @@ class Settings(RootSettings, ScheduleSettings, RewriteSettings, Profiled):
         chosen = *budget, self.price_rules(), self.profiles, self.profile, self.use
         archive = (self.archive_rules(),) if self.archive.enabled or self.has_profiles else ()
         formats = [(root.path, root.format) for root in self.roots if root.format != "auto"]
+        formats += [(root.path, "shrink") for root in self.roots if root.shrink]
         text = repr((self.decision_rules(), *where, known, *chosen, *archive, *formats))
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

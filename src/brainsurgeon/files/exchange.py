@@ -18,8 +18,9 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from itertools import zip_longest
+from contextlib import ExitStack, suppress
+from hashlib import blake2b
+from itertools import chain, zip_longest
 from typing import NoReturn
 
 import msgspec.structs
@@ -77,6 +78,12 @@ class Successor(Struct):
         file, directory = self.session.file, self.session.directory
         return FilePair(directory, file.name, self.temporary, self.ends, self.inode, self.ledger)
 
+    @property
+    def moved(self) -> int | None:
+        """The descriptor of the new file if a line begins or ends elsewhere in it."""
+        moves = any(end - start != length for start, end, length in self.replaced)
+        return self.descriptor if moves else None
+
     def close(self) -> None:
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
@@ -111,7 +118,7 @@ class Successor(Struct):
 
     def exchange(self) -> None:
         session = self.session
-        with self.signs.hold() as why:
+        with self.signs.hold(self.moved) as why:
             _refuse_if(why)
             self._exchange(session)
 
@@ -135,7 +142,7 @@ class Successor(Struct):
         session = self.session
         try:
             _refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
-            with self.signs.hold() as held_by:
+            with self.signs.hold(self.moved) as held_by:
                 _refuse_if(held_by or self.signs.read() or session.differs())
                 leases.exchange(session.directory, self.temporary, session.file.name)
             os.fsync(session.directory)
@@ -317,11 +324,13 @@ def check_closed(session: OpenSession) -> None:
 
 
 def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor]]:
-    """Group by directory, except those whose signs compare all files of the directory."""
+    """Group by directory, except those whose exchange concerns other files, too."""
     groups: dict[tuple[int, int, str], list[Successor]] = {}
-    for successor in successors:
+    # What begins in another file was written later, and is not changed any more after that one.
+    for successor in reversed([*successors]):
         above = os.fstat(successor.session.directory)
-        alone = successor.temporary if successor.signs.alone else ""
+        mends = successor.session.file.shrink and successor.moved is not None
+        alone = successor.temporary if mends or successor.signs.alone else ""
         groups.setdefault((above.st_dev, above.st_ino, alone), []).append(successor)
     return list(groups.values())
 
@@ -398,6 +407,35 @@ def await_openers(successors: Sequence[Successor]) -> list[Successor]:
         if waiting:
             time.sleep(0.001)
     return late
+
+
+def rewrite_start(descriptor: int, path: str, length: int, new: bytes) -> None:
+    """Replace the first bytes of a file, which no other process may have open. Its times stay.
+
+    If the new bytes are more or fewer, a new file gets its name.
+    """
+    status = os.fstat(descriptor)
+    if len(new) == length:
+        os.pwrite(descriptor, new, 0)
+        os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fsync(descriptor)
+        return
+    directory, name = os.path.split(path)
+    # The same after a crash: then what is left of it is removed here.
+    temporary = f".brainsurgeon-{blake2b(os.fsencode(name), digest_size=8).hexdigest()}.tmp"
+    above = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with ExitStack() as held:
+        held.callback(os.close, above)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=above)
+        fresh = os.open(temporary, _TEMPORARY, 0o600, dir_fd=above)
+        held.callback(os.close, fresh)
+        for piece in chain([new], read_range(descriptor, length, status.st_size)):
+            retire.write(fresh, piece)
+        attributes.copy(descriptor, fresh, status)
+        os.fsync(fresh)
+        os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
+        os.fsync(above)
 
 
 # The names of our temporary files. No agent takes such a file for a session.

@@ -265,6 +265,7 @@ class OpenRewrite(RewrittenFiles, frozen=True, kw_only=True):
     confirmed: bool = False  # complete, except that the old file is still to be removed
     stays: str | None = None  # why the old file could not be removed
     ended_at: float | None = None  # when it was given up, since no retry could help: a mark
+    moves: bool = False  # lines begin elsewhere in the new file
 
 
 class Held(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -69,6 +69,7 @@ class Root(Struct, frozen=True):
     required: bool = True  # a missing directory is reported
     exclusive: bool = False  # the user promises that no other program writes below the directory
     databases: bool = True  # sessions in agents' databases below the directory are included
+    shrink: bool = False  # lines may move although the agent stores offsets into the file
 
     @property
     def hint(self) -> str:
@@ -84,7 +85,7 @@ class End(Struct, frozen=True):
 
 
 class SessionFile(Struct, frozen=True):
-    """A session below a root. `hint` and `exclusive` are `format` and `exclusive` of the root.
+    """A session below a root, which also gives `hint` (its `format`), `exclusive` and `shrink`.
 
     If the session is in a database, `directory` is the path of the database, `name` is the id of
     the session, `key` is the agent's name for it (None for a file), and the fingerprint comes from
@@ -102,6 +103,7 @@ class SessionFile(Struct, frozen=True):
     exclusive: bool = False
     key: str | None = None
     own_ms: int | None = None
+    shrink: bool = False
 
     @property
     def in_database(self) -> bool:
@@ -120,6 +122,14 @@ class SessionFile(Struct, frozen=True):
         return f"{self.agent}/{self.session}"
 
 
+# Which edits may move lines into which the agent stores offsets.
+Moving = Literal["no edits", "restores", "all edits"]
+
+
+def _hold_nothing(_new: int | None) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class Signs:
     """The files that show whether an agent is at work on a session.
 
@@ -133,8 +143,9 @@ class Signs:
     ) -> None:  # fmt: skip
         self._name, self._busy, self._stat = name, busy, stat
         self.alone = alone  # the exchange of another session in the directory changes them
-        # What is held during the exchange; yields why it cannot be held, or None.
-        self.hold: Callable[[], AbstractContextManager[str | None]] = nullcontext
+        # What is held during the exchange; yields why it cannot be held, or None. If the exchange
+        # moves lines, it gets the descriptor of the new file, and mends what points to them.
+        self.hold: Callable[[int | None], AbstractContextManager[str | None]] = _hold_nothing
         self._seen: object = None
 
     def read(self) -> str | None:

@@ -299,6 +299,8 @@ class _Scan:
         dry_run, named = self._report.dry_run, self._memory.named
         store = None if dry_run else self._store
         with ExitStack() as held:
+            if store and not file.in_database:
+                inspect.mend(file)
             quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check, kept)
             examined = held.enter_context(quiet)
             if not has_agent_name(file):  # the walk could not read a leased file

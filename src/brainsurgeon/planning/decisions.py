@@ -347,7 +347,7 @@ class _EntryDecider:
         if isinstance(decision, Keep):
             self._decisions.protect(here.entry_id, decision.until)
             return decision
-        if self._transcript.chain.keeps_length and not decision.forced and (
+        if self._session.pads and not decision.forced and (
             value.dead or here.dead or value.sent == 0
         ):  # fmt: skip
             return Keep(NOT_SENT)

@@ -105,7 +105,7 @@ class Drafts:
         edits += (self._weighed(parsed, changes, edit) for edit in others)
         edits += (edit for edit in redactions if isinstance(edit, FieldEdit))
         edits = list(_taking_over(edits, left))
-        if gain(edits) and self._transcript.chain.keeps_length:
+        if gain(edits) and self._session.is_fixed:
             raise splice.UntouchableError(NO_ROOM)
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
         return Draft(tuple(edits), fields, locks)
@@ -118,10 +118,12 @@ class Drafts:
         for value in back:
             start, end = places[value.path]
             if self._transcript.chain.keeps_length:
-                if raw[end : start + value.size].strip(b" ") or value.size < end - start:
+                spaces = raw[end : start + value.size]
+                if spaces and not spaces.strip(b" "):
+                    end = start + value.size
+                elif self._session.is_fixed and value.size != end - start:
                     locks[changes.index, value.path] = NO_ROOM
                     continue
-                end = start + value.size
             yield Restoration(
                 start + parsed.offset, end + parsed.offset, value.id, value.entry_id, value.path,
                 value.size, value.tokens,
@@ -142,7 +144,7 @@ class Drafts:
             token = value.instead or placeholder_token(
                 placeholder_named(name), block=value.block, block_type=block_type
             )
-            if self._transcript.chain.keeps_length:
+            if self._session.pads:
                 if len(token) + _LONGEST_NUMBER > end - start:
                     locks[changes.index, value.path] = NO_ROOM
                     continue

@@ -12,6 +12,7 @@ from brainsurgeon.formats.base import Format, ParsedLine
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import EXTRACTABLE, KeyPath
 from brainsurgeon.model.records import Records, Request
+from brainsurgeon.model.session_files import Moving
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.planning.matching import Matches, find
 
@@ -27,6 +28,7 @@ class Habits(Struct, frozen=True):
     # The agent keeps a session in memory: new thinking may be signed together with values that were
     # extracted from the file long ago.
     remembers: bool = False
+    moving: Moving = "no edits"  # counts only if the agent stores offsets into the file
 
 
 class Snapshot(Struct, frozen=True, dict=True):
@@ -43,6 +45,15 @@ class Snapshot(Struct, frozen=True, dict=True):
     @property
     def form(self) -> Format:
         return self.transcript.form
+
+    @property
+    def pads(self) -> bool:
+        """Whether spaces take the place of extracted values, so that no line moves."""
+        return self.transcript.chain.keeps_length and self.habits.moving != "all edits"
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.transcript.chain.keeps_length and self.habits.moving == "no edits"
 
     @cached_property
     def found(self) -> Matches:
@@ -97,4 +108,4 @@ def repeated(entries: Iterable[Entry]) -> frozenset[str]:
 
 
 # Increase this whenever the planner decides differently about the same bytes.
-VERSION = 7
+VERSION = 8

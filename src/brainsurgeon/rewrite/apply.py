@@ -39,6 +39,7 @@ from brainsurgeon.rewrite.inspect import (
     LEASED,
     Examination,
     Planner,
+    agent_of,
     check_mount,
     examine_quiet,
     signs_of,
@@ -240,11 +241,19 @@ class Attempt:
                 tuple(self.extracted.with_names(self.change.plan.edits)),
                 due=outcome.at + retire.LOOK_BACK, store=self.store, journal_id=self.journal_id,
                 pair=replace(outcome.pair, directory=self.directory), held=self.held.pop_all(),
+                mend=self.mend,
             )  # fmt: skip
             return
         self.result = outcome
-        if outcome is not None and not isinstance(outcome, RefusedError):
+        if isinstance(outcome, RolledBackError):
+            with suppress(Exception):  # the next scan does it, too
+                self.mend()
+        elif outcome is not None and not isinstance(outcome, RefusedError):
             self.resolve()
+
+    def mend(self) -> None:
+        if self.successor and self.successor.moved is not None:
+            agent_of(self.session).presence.mend(self.session.file.path)
 
     def close(self) -> None:
         if self.successor:
@@ -384,7 +393,10 @@ def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt,
         with store.transaction():
             for attempt, successor in written:
                 store.journal.update(
-                    attempt.journal_id, new_inode=successor.inode, ends=successor.ends
+                    attempt.journal_id,
+                    new_inode=successor.inode,
+                    ends=successor.ends,
+                    moves=successor.moved is not None,
                 )
     except Exception as error:  # noqa: BLE001  it is the result
         for attempt, successor in written:

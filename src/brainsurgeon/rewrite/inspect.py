@@ -95,6 +95,14 @@ def stated_window(session: AnyOpen) -> int | None:
     return agent_of(session).home.window(session.file.directory, session.file.name)
 
 
+def mend(file: SessionFile) -> None:
+    """Mend where a session begins in another. Raises NotIdleError if that has to wait."""
+    try:
+        agents.agent_at(file.path).presence.mend(file.path, rewritten=False)
+    except (RefusedError, BusyError) as why:
+        raise NotIdleError(str(why)) from why
+
+
 def signs_of(session: OpenSession, settings: Settings, clock: Callable[[], float]) -> Signs:
     return agent_of(session).presence.signs(
         session.directory, session.file.path, clock, settings.quiet, settings.abandoned_after
@@ -176,8 +184,13 @@ class Examination(Struct, frozen=True, dict=True):
 
     @property
     def habits(self) -> Habits:
-        presence = self.agent.presence
-        return Habits(presence.drops_blocks, presence.remembers)
+        presence, file = self.agent.presence, self.session.file
+        stores_offsets = self.transcript.chain.keeps_length
+        return Habits(
+            presence.drops_blocks,
+            presence.remembers,
+            presence.moving(file.path, shrinks=file.shrink) if stores_offsets else "no edits",
+        )
 
     def kept_in_memory(self) -> str | None:
         """Return why to wait if a process has the session in memory: its requests cannot shrink."""

@@ -10,18 +10,18 @@ does no harm, but a placeholder without a record could never be restored.
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents import FORMATS, databases_of
+from brainsurgeon.agents import FORMATS, agent_at, databases_of
 from brainsurgeon.agents.rows import UnreadableRowError
 from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
-from brainsurgeon.files.reading import open_below, plain_file, recognise_at
+from brainsurgeon.files.reading import RefusedError, open_below, plain_file, recognise_at
 from brainsurgeon.files.retire import FilePair, Ledger, StaysError, inode
 from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
@@ -183,6 +183,11 @@ def _resolve_files(store: Store, rewrite: OpenRewrite, directory: int, old_file:
         except StaysError as error:
             then = "both files stay" if error.is_final else "left for the next run"
             return f"{error.strerror}; {then}"
+    if rewrite.moves:
+        try:
+            agent_at(rewrite.path).presence.mend(rewrite.path)
+        except (RefusedError, BusyError) as why:
+            return f"{why}; left for the next run"
     with store.transaction():
         store.journal.close(rewrite.id)
     late = f", {saved} bytes written late were moved" if saved else ""
@@ -240,6 +245,7 @@ class FileRewrite(Rewrite, frozen=True, kw_only=True):
     journal_id: int
     pair: FilePair
     held: ExitStack
+    mend: Callable[[], None]  # what names offsets into the file
 
 
 def finish(rewrite: Rewrite | None, *, hurry: bool = False) -> bool:
@@ -267,9 +273,10 @@ def _remove(rewrites: Sequence[FileRewrite], deadline: float | None) -> list[Fil
     finished, directories = [], {}
     for rewrite in rewrites:
         longest = rewrite.due - retire.LOOK_BACK + retire.LOOK_BACK_LONGEST
-        with suppress(OSError, BrainsurgeonError):
+        with suppress(OSError, BrainsurgeonError, RefusedError):
             with recording_stays(rewrite.store, rewrite.journal_id):
                 retire.retire(rewrite.pair, deadline=deadline or longest, sync=False)
+                rewrite.mend()
             status = os.fstat(rewrite.pair.directory)
             directories[status.st_dev, status.st_ino] = rewrite.pair.directory
             finished.append(rewrite)

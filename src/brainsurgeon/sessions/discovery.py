@@ -254,7 +254,7 @@ class _Walk(Struct, frozen=True):
             owner = self._owner(directory, name, descriptor, fingerprint)
             yield SessionFile(
                 self.top, directory, name, owner.name, owner.directory, self.root.hint,
-                fingerprint, self.root.exclusive,
+                fingerprint, self.root.exclusive, shrink=self.root.shrink,
             )  # fmt: skip
 
     def _owner(self, directory: str, name: str, descriptor: int, fingerprint: Fingerprint) -> Owner:

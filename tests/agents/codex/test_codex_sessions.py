@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from brainsurgeon.agents import calling_session
-from brainsurgeon.agents.codex.locks import BUSY, COORDINATION, LOCKS, writer_lock
+from brainsurgeon.agents.codex.locks import BUSY, COORDINATION, LOCKS, writer_locks
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server.answering import answer
 from brainsurgeon.operations.sessions import context
@@ -208,14 +208,14 @@ def test_a_thread_whose_lock_is_held_is_left_alone(codex, directory):
 def test_both_locks_are_held_together_and_given_back(tmp_path):
     """A Codex that wants the thread's lock first waits for the other one, and is not refused."""
     place = tmp_path / LOCKS
-    with writer_lock(str(place), "x.lock") as without:
+    with writer_locks(str(place), lambda: "x") as without:
         assert without is None
     place.mkdir()
-    with writer_lock(str(place), "x.lock") as why, open(place / COORDINATION) as other:
+    with writer_locks(str(place), lambda: "x") as why, open(place / COORDINATION) as other:
         assert why is None
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with writer_lock(str(place), "y.lock") as busy:
+        with writer_locks(str(place), lambda: "y") as busy:
             assert busy == BUSY
     with open(place / COORDINATION) as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -41,10 +41,7 @@ class Codex:
         self.config = self.home / ".codex"
         for place in (self.config, self.workspace, base / "tmp"):
             place.mkdir(parents=True)
-        program = package(CODEXES[release]) / "@openai"
-        self.program = next(
-            path for path in program.glob("codex-*/vendor/*/*/codex") if path.is_file()
-        )
+        self.use(release)
         (self.config / "config.toml").write_text(CONFIGURATION.format(port=model.port))
         self.environment = {
             "HOME": str(self.home), "TMPDIR": str(base / "tmp"), "LOOPBACK_KEY": "none",
@@ -53,6 +50,12 @@ class Codex:
             "SHELL": "/bin/bash",
             "LANG": os.environ["LANG"],
         }  # fmt: skip
+
+    def use(self, release):
+        program = package(CODEXES[release]) / "@openai"
+        self.program = next(
+            path for path in program.glob("codex-*/vendor/*/*/codex") if path.is_file()
+        )
 
     @property
     def path(self):
@@ -63,11 +66,7 @@ class Codex:
         number, prompt = self.model.script(*rounds)
         known = list(self.config.rglob("rollout-*.jsonl"))
         words = words or (["resume", "--last"] if known else [])
-        process = subprocess.run(
-            [self.program, "exec", *words, "--json", "--skip-git-repo-check", prompt],
-            env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
+        process = self.run("exec", *words, "--json", "--skip-git-repo-check", prompt)
         output = process.stdout.decode(errors="replace")
         assert process.returncode == 0, (
             output[-1500:],
@@ -77,6 +76,13 @@ class Codex:
         requests = self.model.of(number)
         assert len(requests) == len(rounds) + 1
         return requests
+
+    def run(self, *words):
+        return subprocess.run(
+            [self.program, *words],
+            env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=PATIENCE, check=False,
+        )  # fmt: skip
 
     @contextmanager
     def serving(self):
@@ -95,9 +101,12 @@ class Codex:
                 answers = map(json.loads, server.stdout)
                 answer = next(one for one in answers if one.get("id") == number)
                 assert "error" not in answer, answer
+                return answer["result"]
 
             ask("initialize", clientInfo={"name": "proof", "version": "1"})
-            yield lambda thread: ask("thread/resume", threadId=thread)
+            yield lambda thread, method="thread/resume", **more: ask(
+                method, threadId=thread, **more
+            )
             server.terminate()
 
 

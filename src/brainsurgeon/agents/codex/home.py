@@ -15,14 +15,22 @@ def home_directory() -> str:
     return directory_named("CODEX_HOME", "~/.codex")
 
 
+ARCHIVED = ".jsonl.zst"  # ends the name of a compressed file
 _FILE = re.compile(r"(.*)/(?:sessions|archived_sessions)/(?:.*/)?rollout-[^/]*\.jsonl")
-_THREAD = re.compile(rf"({UUID})(?:_{UUID})?\.jsonl")  # at the end of a name; a page's id follows
+# At the end of a name: the thread's id, and in later files of the thread their own.
+_THREAD = re.compile(rf"rollout-[^/]*?(?P<thread>{UUID})(?:_(?P<file>{UUID}))?\.jsonl(?:\.zst)?$")
 
 
 def thread_of(path: str) -> tuple[str, str] | None:
     """Return the home and the thread's id of a file that Codex would take for a session."""
     at, thread = _FILE.fullmatch(path), _THREAD.search(path)
-    return (at[1], thread[1]) if at and thread else None
+    return (at[1], thread["thread"]) if at and thread else None
+
+
+def key_of(path: str) -> str:
+    """Return the id by which Codex names a file of a thread, or ""."""
+    found = _THREAD.search(path)
+    return (found["file"] or found["thread"]) if found else ""
 
 
 class CodexHome(Home):

@@ -8,7 +8,7 @@ hold both during an exchange: a Codex that starts meanwhile waits for millisecon
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 LOCKS = "thread-writer-locks"
@@ -19,8 +19,11 @@ _PATIENCE = 1.0  # seconds
 
 
 @contextmanager
-def writer_lock(directory: str, name: str) -> Iterator[str | None]:
-    """Hold the writer lock of a thread. Yield why it cannot be held, or None."""
+def writer_locks(directory: str, threads: Callable[[], Iterable[str]]) -> Iterator[str | None]:
+    """Hold the writer locks of threads. Yield why they cannot be held, or None.
+
+    `threads` is called when no other process can begin a thread any more.
+    """
     with ExitStack() as held:
         try:
             above = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -35,11 +38,11 @@ def writer_lock(directory: str, name: str) -> Iterator[str | None]:
                 yield BUSY
                 return
             time.sleep(0.001)
-        lock = _lock_file(held, name, above)
-        if not _locked(lock):
-            yield BUSY
-            return
-        held.callback(_remove, name, above)  # as Codex does
+        for name in sorted(f"{thread}.lock" for thread in threads()):
+            if not _locked(_lock_file(held, name, above)):
+                yield BUSY
+                return
+            held.callback(_remove, name, above)  # as Codex does
         yield None
 
 

@@ -1,16 +1,20 @@
-"""Whether Codex has a thread open."""
+"""Whether Codex has a thread open, and what it holds while a file is exchanged."""
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape, glob
 from typing import Any
 
 from brainsurgeon.agents.agent import Presence
+from brainsurgeon.agents.codex import offsets
 from brainsurgeon.agents.codex.home import CodexHome, thread_of
-from brainsurgeon.agents.codex.locks import LOCKS, writer_lock
+from brainsurgeon.agents.codex.locks import LOCKS, writer_locks
+from brainsurgeon.agents.codex.offsets import Repair, edges_at, explained, is_paginated
+from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import UUID
-from brainsurgeon.model.session_files import Signs
+from brainsurgeon.model.session_files import Moving, Signs
 
 
 class CodexPresence(Presence):
@@ -22,8 +26,35 @@ class CodexPresence(Presence):
     ) -> Signs:  # fmt: skip
         signs = super().signs(directory, path, clock, quiet, abandoned_after)
         if at := thread_of(path):
-            signs.hold = lambda: writer_lock(os.path.join(at[0], LOCKS), f"{at[1]}.lock")
+            signs.hold = lambda new: _exchanging(path, *at, new)
         return signs
+
+    def moving(self, path: str, *, shrinks: bool) -> Moving:
+        if at := thread_of(path):
+            with suppress(RefusedError), explained():
+                repair = Repair(at[0])
+                repair.find(path, edges_at(path))
+                if not repair.needed:  # else the offsets are not understood
+                    return "all edits" if shrinks or not repair.points else "restores"
+        return "no edits"
+
+    def mend(self, path: str, *, rewritten: bool = True) -> None:
+        def find(repair: Repair) -> None:
+            repair.find_own(path)
+            if rewritten:
+                repair.find(path, edges_at(path))
+
+        if not (at := thread_of(path)) or not os.path.exists(path):
+            return
+        with explained(), offsets.opened(path) as descriptor:
+            if not is_paginated(descriptor) or not (rewritten or offsets.first_line(path)):
+                return
+        repair = None
+        with suppress(*() if rewritten else (RefusedError,)), explained():
+            find(repair := Repair(at[0]))
+        if repair and repair.needed:
+            with explained(), _locked(*at, find) as held:
+                held.carry_out()
 
     def thread_in(self, meta: Mapping[str, Any]) -> str | None:
         thread = meta.get("threadId")
@@ -34,3 +65,35 @@ class CodexPresence(Presence):
         thread = self.thread_in({"threadId": os.environ.get("CODEX_THREAD_ID")})
         pages = f"{escape(CodexHome().root())}/*/*/*/rollout-*{thread}*.jsonl"
         return max(glob(pages), key=os.path.getmtime, default=None) if thread else None
+
+
+@contextmanager
+def _exchanging(path: str, home: str, thread: str, new: int | None) -> Iterator[str | None]:
+    if new is None or not is_paginated(new):
+        with writer_locks(os.path.join(home, LOCKS), lambda: [thread]) as why:
+            yield why
+        return
+    edges = offsets.edges_of(new)
+    with _locked(home, thread, lambda repair: repair.find(path, edges)) as repair:
+        yield None
+        with suppress(Exception):  # `mend` does it later
+            repair.carry_out()
+
+
+@contextmanager
+def _locked(home: str, thread: str, find: Callable[[Repair], None]) -> Iterator[Repair]:
+    """Hold the locks of a thread, and of all that begin in it. Raises RefusedError if busy."""
+    repairs = list[Repair]()
+
+    def threads() -> set[str]:
+        repairs.append(Repair(home))
+        find(repairs[0])
+        return {thread, *repairs[0].threads}
+
+    with ExitStack() as held:
+        with explained():
+            why = held.enter_context(writer_locks(os.path.join(home, LOCKS), threads))
+            if why or not repairs:
+                raise RefusedError(why or "Codex has no directory of locks")
+            repairs[0].prepare(held)
+        yield repairs[0]
