@@ -140,6 +140,15 @@ def test_check_says_why_no_scan_reads_a_file(described, tmp_path):
     assert "not a regular file" in error_line(check(tmp_path / "pipe.jsonl", config))
 
 
+def test_check_says_how_a_log_becomes_known(world, tmp_path):
+    """By a description, or by a root that names a format."""
+    (tmp_path / "log.jsonl").write_text(LOG)
+
+    line = error_line(check(tmp_path / "log.jsonl", world.config_file()))
+    assert "describe it in [formats.NAME]" in line
+    assert 'format = "generic" in its root' in line
+
+
 INNER = """
 calls = [{ at = "call" }, { at = "given", tool = "name.of", arguments = "command" }]
 results = [{ at = "no.result", texts = "said" }]

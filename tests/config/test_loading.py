@@ -350,9 +350,10 @@ def test_each_key_refuses_other_values(problems, key, text, problem):
          "(line 2)")),
         (('[formats.mine]\ntexts = "a"\nrecognise = [{x = 1}]\nentries = [\n'
           '  { role = "prompt", when = { a = "{" } },  # {\n\n  { rolle = "reply" },\n]\n'),
-         "formats.mine.entries[1].rolle: Object contains unknown field `rolle` (line 7)"),
-        ('[formats.mine]\ntexts = "a"\nuse = { at = 1 }\n',
-         "formats.mine.use: Object contains unknown field `use` (line 3)"),
+         "formats.mine.entries[1].rolle: no such key; there are role, when, kind, closes (line 7)"),
+        ('[formats.mine]\ntexts = "a"\nusage = { at = "a", read = "b" }\n',
+         ("formats.mine.usage.read: no such key; there are at, prompt, input, cached, written, "
+          "output (line 3)")),
     ],
 )  # fmt: skip
 def test_a_description_that_contradicts_itself_is_refused_with_its_line(problems, text, problem):

@@ -92,10 +92,12 @@ def test_every_condition_must_be_met(wanted, is_met):
          "entries[2]", "is never used: entries[1] fits whatever it fits"),
         ({"entries": [*LOG["entries"], {"role": "reply", "kind": "tool_call", "when": {"x": 1}}]},
          "arguments", "an entry is a call"),
-        ({"entries": [{"rolle": "prompt"}]}, "entries[0].rolle", "unknown field `rolle`"),
-        ({"entries": [{"role": "human"}]}, "entries[0].role", "Invalid enum value 'human'"),
+        ({"entries": [{"rolle": "prompt"}]}, "entries[0].rolle",
+         "no such key; there are role, when, kind, closes"),
+        ({"entries": [{"role": "human"}]}, "entries[0].role",
+         "wants prompt, reply, result, aside, note, but 'human' is given"),
         ({"newest": "2"}, "newest", "Expected `int`"),
-        ({"prompt": "x"}, "prompt", "unknown field `prompt`"),
+        ({"prompt": "x"}, "prompt", "no such key; there are entries, recognise, "),
     ],
 )  # fmt: skip
 def test_a_contradiction_is_refused_with_its_key(changed, key, why):

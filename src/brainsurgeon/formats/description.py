@@ -5,15 +5,15 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain, combinations, starmap
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
 from brainsurgeon.formats import base
-from brainsurgeon.model.entries import JsonObject, KeyPath, Kind
-from brainsurgeon.model.turns import Role
+from brainsurgeon.model.entries import KINDS, JsonObject, KeyPath, Kind
 
+EntryRole = Literal["prompt", "reply", "result", "aside", "note"]
 Words = str | list[str]  # one path or several; of several, the first that leads to something
 # The values that paths lead to. "*": any but null; "-": none, or null.
 Conditions = dict[str, str | bool | int | list[str]]
@@ -22,7 +22,7 @@ Conditions = dict[str, str | bool | int | list[str]]
 class EntryTable(Struct, frozen=True, forbid_unknown_fields=True):
     """What an entry is, if it meets every condition. The first that fits decides."""
 
-    role: Role | None = None  # None: no part of the conversation
+    role: EntryRole | None = None  # None: no part of the conversation
     when: Conditions = {}
     kind: Kind | None = None  # of its texts, if the role does not say it
     closes: bool = False  # the turn ends with it
@@ -207,6 +207,11 @@ _PATHS = ("session", "id", "time", "texts", "thinking", "unsent", "call_id", "to
           "model")  # fmt: skip
 
 
+_TABLES: dict[str, type[Struct]] = {
+    "entries": EntryTable, "calls": CallTable, "results": ResultTable, "usage": UsageTable,
+}  # fmt: skip
+
+
 class ContradictionError(ValueError):
     """A description that is not valid. `key` is the place in its table."""
 
@@ -220,13 +225,24 @@ def description(table: Mapping[str, Any]) -> Description:
     try:
         read = msgspec.convert(table, Description)
     except msgspec.ValidationError as error:
-        why, _, place = str(error).partition(" - at `$")
-        unknown = re.search(r"unknown field `(.*)`", why)
-        steps = (place.strip(".`").replace("[...]", ""), unknown[1] if unknown else "")
-        raise ContradictionError(".".join(filter(None, steps)), why) from None
+        raise _refused(*str(error).partition(" - at `$")[::2]) from None
     for key, why in _contradictions(read):
         raise ContradictionError(key, why)
     return read
+
+
+def _refused(why: str, at: str) -> ContradictionError:
+    place = at.strip(".`").replace("[...]", "")
+    table = _TABLES.get(place.partition("[")[0], Description)
+    words = {"role": get_args(EntryRole), "kind": KINDS}.get(place.rpartition(".")[2], ())
+    if unknown := re.search(r"unknown field `(.*)`", why):
+        place = ".".join(filter(None, (place, unknown[1])))
+        return ContradictionError(
+            place, f"no such key; there are {', '.join(table.__struct_fields__)}"
+        )
+    if given := re.search("enum value (.*)", why):
+        return ContradictionError(place, f"wants {', '.join(words)}, but {given[1]} is given")
+    return ContradictionError(place, why)
 
 
 def _contradictions(read: Description) -> Iterator[tuple[str, str]]:

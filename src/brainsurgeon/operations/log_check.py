@@ -27,10 +27,7 @@ _LONG = 200  # characters of a text that something should reach
 _NONE = "none of the conversation"
 _UNSENT = "never sent"
 _SHOWN = 3  # first lines whose keys are shown
-_ELSEWHERE = (
-    "; a root with `format` names the format of its logs, `generic` that of lines which no other "
-    "format knows"
-)
+_ELSE = '; describe it in [formats.NAME], or write format = "generic" in its root if that fits'
 
 
 def check_log(settings: Settings, path: str) -> LogCheck:
@@ -41,7 +38,7 @@ def check_log(settings: Settings, path: str) -> LogCheck:
             try:
                 _ = session.format
             except RefusedError as why:
-                other = _ELSEWHERE if session.hint == ANY else ""
+                other = _ELSE if session.hint == ANY else ""
                 raise FailedError(f"{path}: {why}{_first_lines(session)}{other}") from why
             return _checked(path, session, unseen or _left_alone(settings, session), settings)
     except RefusedError as why:

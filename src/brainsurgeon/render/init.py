@@ -33,9 +33,11 @@ def found(
 
 def log(seen: reports.LogCheck) -> str:
     count = sum(seen.roles.values())
-    turn = f"{seen.open_turn}, but old" if seen.open_turn else "the last turn is finished"
+    turn = seen.open_turn or "the last turn is finished"
     if seen.left_alone:
-        turn = f"a scan would leave it alone: {seen.left_alone}"
+        turn += f"; a scan would leave it alone: {seen.left_alone}"
+    elif seen.open_turn:
+        turn += ", but it is old and counts as finished"
     rows = [(role, f"{number:,}", "") for role, number in seen.roles.items()]
     lines = [
         f"{safe(seen.path)}: {seen.format}, {counted(count, 'entry', 'entries')}; {turn}",
