@@ -196,8 +196,11 @@ def test_thinking_is_sent_only_with_a_signature():
     found, waits = taken(session)
     assert not found
     assert waits.startswith(f"signatures: the thinking of {Events.ident(int(second[-12:]) - 2)}")
-    session.events[7]["data"]["model"] = "claude-sonnet-4.5"
+    data = session.events[7]["data"]
+    data["model"] = "claude-sonnet-4.5"
     assert taken(session) == ({thinking, first, second, third}, None)
+    data["model"], data["reasoningBlocks"] = "gpt-6.2", {"provider": "openai-responses"}
+    assert taken(session) == ({thinking, first, session.events[7]["id"], second, third}, None)
 
 
 def test_failed_calls_have_their_exit_code_and_finding():

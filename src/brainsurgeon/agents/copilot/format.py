@@ -1,11 +1,11 @@
 """GitHub Copilot CLI: one event a line, with its `type`, `data` and a random `id`.
 
-A resumed session sends prompts, answers, calls, results and the pictures that they refer to. After
-a compaction, it sends the summary and what follows. Events of sub-agents are in the same file, and
-only they have an `agentId`. Texts of users and of the model stay: a database has copies of them.
-So do prompts of the system, since a compaction sends the newest one, and pictures: one edit cannot
-remove them and what refers to them. Thinking is sent if it is signed (its provider has Anthropic's
-form), and stays. Tried with 1.0.102 (npm `@github/copilot`).
+A resumed session sends prompts, answers, calls, results and the pictures that they refer to, and
+thinking that is signed, as by Claude. After a compaction, it sends the summary and what follows.
+Events of sub-agents are in the same file, and only they have an `agentId`. Texts of users and of
+the model stay: a database has copies of them. So do prompts of the system, since a compaction sends
+the newest one, and pictures: one edit cannot remove them and what refers to them. Tried with
+1.0.102 (npm `@github/copilot`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,7 +56,6 @@ class EventFacts(Struct, frozen=True, gc=False):
 
 SUBAGENT = "of a sub-agent"
 _SIGNED = "thinking signed by its provider"
-_SIGNATURE = "reasoningOpaque"
 _SHOWN = "detailedContent"
 _RESULT: KeyPath = ("data", "result")
 _THINKING = "reasoningText"
@@ -188,7 +187,7 @@ def _values(kind: str, data: JsonObject) -> Iterator[Value]:
                 yield Value(at, "tool_result", len(text), call=call, dead=dead)
     elif kind == "assistant.message" and (text := str_or_empty(data.get(_THINKING))):
         # What is signed has copies in two other forms. What is not is never sent after a resume.
-        locked = _SIGNED if data.get(_SIGNATURE) else None
+        locked = _SIGNED if _signature(data) else None
         yield Value(("data", _THINKING), "thinking", len(text), locked=locked, dead=locked is None)
     elif kind in _ASKED:
         asked = data.get(str(_ASKED[kind][-1]))
@@ -197,8 +196,17 @@ def _values(kind: str, data: JsonObject) -> Iterator[Value]:
                 yield Value(path, "custom", len(text), dead=True)
 
 
+def _signature(data: JsonObject) -> object:
+    """Return the signature of thinking that a resumed session sends again, or None.
+
+    With OpenAI's Responses API, it is an id, and only the turn itself sends the reasoning again.
+    """
+    form = dict_or_empty(data.get("reasoningBlocks")).get("provider")
+    return None if form == "openai-responses" else data.get("reasoningOpaque")
+
+
 def _thoughts(kind: str, data: JsonObject) -> Thoughts | None:
-    signature, text = data.get(_SIGNATURE), str_or_empty(data.get(_THINKING))
+    signature, text = _signature(data), str_or_empty(data.get(_THINKING))
     if kind != "assistant.message" or not signature:
         return None
     model, blocks = str_or_none(data.get("model")), ((("data", _THINKING), thinking_chars(text)),)
@@ -273,7 +281,7 @@ def _sent(kind: str, data: JsonObject, step: TurnStep) -> Sent:
         calls = [
             {"type": "toolCall", "name": one.tool, "arguments": one.arguments} for one in step.calls
         ]
-        signed = str_or_empty(data.get(_THINKING)) if data.get(_SIGNATURE) else ""
+        signed = str_or_empty(data.get(_THINKING)) if _signature(data) else ""
         return Sent(len(step.text) + len(signed)) + weight.content(calls)
     if step.role == "result":
         result, error = dict_or_empty(data.get("result")), dict_or_empty(data.get("error"))

@@ -1,10 +1,11 @@
 """Whether a Copilot CLI has a session open.
 
 Its process holds an flock on `inuse.<pid>.hold` beside the session, from its start, or over ACP
-from its first prompt, to its end (seen with 1.0.102). It keeps the session in memory, and opens the file only to append to it. So a
-change while it is idle does no harm, but only the next process reads it. A killed process leaves
-the file behind, without the lock. A lock that we took for a moment would make the session look
-open to a Copilot CLI that starts meanwhile, so the kernel's list is read.
+from its first prompt, to its end (seen with 1.0.102). It keeps the session in memory, and opens the
+file only to append to it. So a change while it is idle does no harm, but only the next process
+reads it. A killed process leaves the file behind, without the lock. A lock that we took for a
+moment would make the session look open to a Copilot CLI that starts meanwhile, so the kernel's list
+is read.
 """
 
 import os
