@@ -29,7 +29,8 @@ def set_extractable(
 ) -> FieldAnswer:  # fmt: skip
     """Record a request for the field, and set it if the session is idle. None removes the field.
 
-    Plans follow the request even before the field is set. Raises UsageError for other values,
+    Plans follow the request even before the field is set. If the format has no fields, the store
+    remembers it instead. Raises UsageError for other values,
     NotFoundError or AmbiguousError unless exactly one entry matches, ChangedError if the entry
     cannot be edited, and FailedError or MovedError if the file cannot be changed. For True, also
     raises FailedError if no scan prunes the session, and ChangedError if the entry has no value
@@ -48,20 +49,27 @@ def set_extractable(
             f"{chosen.title} {ident}: the entry has no value that could be extracted; it was left "
             "as it is"
         )
-    with store.transaction():
-        store.requests.add(Request(record.id, "set", now, ident, value=value))
-    pending = False
-    try:
-        with store.runs.run("extract" if value is True else "pin", now):
-            planned, rewrite = carry_out(settings, store, file, record, (), clock)
-            reason = "" if finish(rewrite) else UNFINISHED
-    except NotIdleError as why:
-        pending, reason = True, str(why)
-    else:
-        if reasons := [why for name, why in planned.handled.missed if name == ident]:
-            raise errors.ChangedError(
-                f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
-            )
+    with open_to_show(file) as opened:
+        has_fields = opened.format.has_fields
+    pending, reason = False, ""
+    with store.runs.run("extract" if value is True else "pin", now):
+        if has_fields:
+            with store.transaction():
+                store.requests.add(Request(record.id, "set", now, ident, value=value))
+            try:
+                planned, rewrite = carry_out(settings, store, file, record, (), clock)
+                reason = "" if finish(rewrite) else UNFINISHED
+                missed = planned.handled.missed
+            except NotIdleError as why:
+                pending, reason, missed = True, str(why), ()
+            if reasons := [why for name, why in missed if name == ident]:
+                raise errors.ChangedError(
+                    f"{chosen.title} {ident}: {reasons[0]}; the entry was left as it is"
+                )
+        else:
+            with store.transaction():
+                store.fields.keep(record.id, ident, value, store.runs.number())
+                store.files.forget([file.path])  # else it counts as unchanged
     placed = store.placements.of_session(record.id)
     values = store.extractions.of_entry(ident) if value is not True else []
     extracted = sum(

@@ -163,8 +163,6 @@ class SessionPlanner(Struct, frozen=True, dict=True):
             return extract
         if request.action == "archive":
             return request.entry_id in archived
-        if request.action == "set" and not self.session.form.has_fields:
-            return False  # the request itself stands for the field
         return request.entry_id not in waits if request.entry_id else not waits
 
     def _unanswered(self) -> tuple[tuple[int, ...], float | None]:

@@ -100,7 +100,10 @@ class FieldRequests:
         ident = parsed.ident or ""
         chosen = self.sets.get(ident)
         if not self._possible:
-            return FieldChanges()
+            records = self._records.get(ident, ())
+            return FieldChanges(gone=tuple(
+                one.id for one in records if one.session_id == self._own and self._undoes(one)
+            ))  # fmt: skip
         pristine = self._newest_undo(ident, None)
         if chosen and pristine is not None and pristine > _newness(chosen):
             chosen = None

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from brainsurgeon.errors import BusyError, DamagedError
 from brainsurgeon.model.entries import (
+    EXTRACTABLE,
     KeyPath,
     id_named,
     is_placeholder,
@@ -303,6 +304,20 @@ class Fields(Table):
     def of_session(self, session_id: int) -> list[FieldRecord]:
         standing = "fields WHERE session_id = ? AND state = 'standing' ORDER BY id"
         return self._records(FieldRecord, standing, session_id)
+
+    def keep(
+        self, session_id: int, entry_id: str, value: bool | int | None, run_id: int | None
+    ) -> None:
+        """Remember `_extractable` of an entry whose format has no fields; None ends that."""
+        known = [one.id for one in self.of_session(session_id) if one.entry_id == entry_id]
+        self.undo(session_id, known)
+        if value is not None:
+            text = json.dumps(value)
+            record = FieldRecord(
+                0, session_id, entry_id, EXTRACTABLE, None, text.encode(), text, run_id
+            )
+            row = asdict(record) | {"id": None, "state": "standing", "journal_id": None}
+            self._insert("fields", row)
 
     def undo(self, session_id: int, ids: Iterable[int]) -> None:
         undone = "UPDATE fields SET state = 'undone' WHERE id = ? AND session_id = ?"

@@ -240,16 +240,37 @@ def test_pinned_items_stay_although_they_have_no_field(codex):
     path = codex.sample("paginated-0.171.0")
     found = context(codex.settings(**LEAN), codex.store, path.stem, codex.clock())
     first, *others = [one.entry_id for one in found.plan.decisions if one.extracts]
-    pin(codex, first, False, path.stem)
+    answer = pin(codex, first, False, path.stem)
     codex.scan(**LEAN)
     pruned = path.read_bytes()
+    again = codex.scan(**LEAN)
     pin(codex, first, None, path.stem)
     codex.scan(**LEAN)
 
+    assert (answer.pending, again.sessions, codex.store.requests.count_open()) == (False, [], 0)
     assert f"[[extracted-{first}]]".encode() not in pruned
     assert f"[[extracted-{others[-1]}]]".encode() in pruned
     assert f"[[extracted-{first}]]".encode() in path.read_bytes()
     assert b"_extractable" not in path.read_bytes()
+
+
+def test_an_item_that_is_to_be_extracted_is_so_in_the_next_scan(codex):
+    """No rule would take it; the request is answered, and ends with a pristine restore."""
+    path = codex.sample("legacy-0.145.0")
+    before = path.read_bytes()
+    found = context(codex.settings(keep_recent=99), codex.store, path.stem, codex.clock())
+    entry = next(one.entry_id for one in found.plan.decisions if one.chars > 300)
+    codex.scan(keep_recent=99)
+    whole = path.read_bytes()
+    assert not pin(codex, entry, True, path.stem).pending
+    codex.scan(keep_recent=99)
+
+    assert f"[[extracted-{entry}]]".encode() in path.read_bytes()
+    assert f"[[extracted-{entry}]]".encode() not in whole
+    assert codex.scan(keep_recent=99).sessions == []
+    codex.restore_all(pristine=True)
+    codex.scan(keep_recent=99)
+    assert path.read_bytes() in (whole, before)
 
 
 def test_the_tool_knows_the_thread_that_calls_it(codex, monkeypatch):
