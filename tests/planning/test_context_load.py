@@ -175,6 +175,15 @@ def test_measure_omits_failed_and_aborted_replies():
     assert load.last.refusal is None
 
 
+def test_refusal_holds_until_the_next_answer():
+    """A call that fails for another reason does not hide that the prompt was too long."""
+    too_long = reply("", 0, "error", errorMessage="prompt is too long: 210000 tokens > 200000")
+    overloaded = reply("", 0, "error", errorMessage="overloaded")
+
+    assert measured(claw(too_long, overloaded)).last.refusal is not None
+    assert measured(claw(too_long, overloaded, reply())).last.refusal is None
+
+
 def test_lines_of_one_claude_code_reply_are_one_call():
     """Claude Code writes each block of a reply as a line of its own, each with the usage."""
     talk = ClaudeConversation()

@@ -189,7 +189,6 @@ class Branch:
         self._leaf = True
         self._child_moved_leaf = False
         self._void = void
-        self._ended = False
 
     def pass_over(self, names: frozenset[str]) -> None:
         # The agent may be able to read this line: JavaScript accepts invalid UTF-8.
@@ -198,7 +197,7 @@ class Branch:
 
     def contains(self, node: BranchNode) -> bool:
         """Check whether the entry is on the branch. To be called with each entry, last first."""
-        if self._ended or not node.is_node:
+        if not node.is_node:
             return False
         is_leaf = node.kind == "leaf"
         if is_leaf and node.ident in self._void:
@@ -214,7 +213,6 @@ class Branch:
         moves = node.kind in TREE_TYPES and not node.side
         if not matches or (not moves and (self._leaf or behind)):
             self._leaf = matches
-            self._ended = self._next is None and not matches
             return False
         self._leaf = not node.has_parent
         if not self._leaf:
@@ -223,7 +221,6 @@ class Branch:
 
     def _look_for(self, parent: str | None, *, child_moved_leaf: bool = False) -> None:
         self._next, self._leaf, self._child_moved_leaf = parent, False, child_moved_leaf
-        self._ended = parent is None and not child_moved_leaf
 
 
 def void_leaves(owns: Iterable[BranchNode | frozenset[str]]) -> frozenset[str]:
