@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon.errors import BusyError
 from brainsurgeon.model.records import FieldRecord
 from brainsurgeon.model.session_files import End, Fingerprint, SessionFile
-from brainsurgeon.store import catalogue, journal
+from brainsurgeon.store import catalogue, database, journal
 from building.store_rows import (
     begin_rewrite,
     confirm_rewrite,
@@ -49,6 +49,21 @@ def test_confirmed_rewrite_stays_open_until_it_is_closed(store):
     assert states(store, row) == [("e1", "standing"), ("e2", "standing")]
     assert rewrite.confirmed
     assert store.journal.open_rewrites() == []
+
+
+def test_rewrite_that_ends_while_it_is_looked_for_is_not_interrupted(store, monkeypatch):
+    """Its process closes it before it releases the lock, so it may be gone by then."""
+    row, is_locked = store_session(store), database.is_locked
+    entry, other = (begin_rewrite(store, row, [removal(name)]) for name in ("e1", "e2"))
+
+    def closing(*lock):
+        with store.transaction():
+            store.journal.close(entry)
+        return is_locked(*lock)
+
+    monkeypatch.setattr(database, "is_locked", closing)
+
+    assert [rewrite.id for rewrite in store.interrupted_rewrites()] == [other]
 
 
 def test_update_of_a_closed_rewrite_is_refused(store):

@@ -246,12 +246,12 @@ def test_other_files_beside_the_records_are_ignored(home, process):
     assert (presence_on(home).busy, presence_on(home).in_memory) == (None, None)
 
 
-def test_fresh_record_of_another_pid_namespace_means_busy(home):
+@pytest.mark.parametrize("known_here", [False, True])
+def test_fresh_record_of_another_pid_namespace_means_busy(home, ended_pid, known_here):
     """A record of another pid namespace cannot be checked, so it counts while it is fresh."""
-    path = write_record(
-        home, os.getpid(), status="busy", procStart="1", pidDomain="linux:m:pid:[1]"
-    )
-    assert presence_on(home).busy == BUSY.format(os.getpid())
+    pid = os.getpid() if known_here else ended_pid
+    path = write_record(home, pid, status="busy", procStart="1", pidDomain="linux:m:pid:[1]")
+    assert presence_on(home).busy == BUSY.format(pid)
     os.utime(path, (time.time() - 2 * HOUR,) * 2)
     assert presence_on(home).busy is None
 

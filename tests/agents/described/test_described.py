@@ -103,6 +103,33 @@ def test_last_entry_of_the_conversation_opens_the_turn(form, messages, left):
     assert open_turn == (left and f"the last turn is open: {left}")
 
 
+@pytest.mark.parametrize(("stop", "cut"), [("length", True), ("max_tokens", True), ("stop", False)])
+def test_reply_may_be_cut_short_by_its_provider(stop, cut):
+    """It ends its turn, and is known for a part of an answer."""
+    *_, entry = Reading(OPENAI, chat(USER, {**ANSWER, "finish_reason": stop})).transcript.entries
+
+    assert (entry.closes, entry.cut_short) == (True, cut)
+
+
+@pytest.mark.parametrize(("path", "name"), DESCRIBED.items(), ids=DESCRIBED.values())
+def test_each_result_is_counted_once(path, name):
+    """Also one with several texts, which is found by each of them and by its place."""
+    for entry in Reading(FORMATS[name], path.read_bytes()).transcript.entries:
+        calls = [result.call_id for result in entry.results]
+        assert len(calls) == len(set(calls))
+
+
+def test_finding_of_a_result_is_its_first_text_with_words():
+    """A failed result in several blocks is one failure, and its first line is reported."""
+    blocks = [{"type": "text", "text": text} for text in ("", "no such file", "other")]
+    result = {**RESULT, "content": blocks, "is_error": True}
+    *_, entry = Reading(OPENAI, chat(USER, CALL, result)).transcript.entries
+    [found] = OPENAI.read(result).step.results
+
+    assert [one.call_id for one in entry.results] == ["c1"]
+    assert (found.failed, found.finding) == (True, "no such file")
+
+
 def locks(form, data):
     """Return, by entry, why its values may not be extracted."""
     transcript = Reading(form, data).transcript

@@ -292,15 +292,18 @@ class Described(base.Format):
         if table.role is None:
             return base.NO_STEP
         failures = {*self._failures(entry)}
-        results = [_result(entry, one.path, one.call_id, failures, one.text) for one in texts]
-        known = {result.call_id for result in results}
-        results += [
+        found = [_result(entry, one.path, one.call_id, failures, one.text) for one in texts]
+        found += [
             _result(entry, path, ident, failures) for inner in self._results
-            for path, _, ident, _ in inner.all(entry) if ident not in known
+            for path, _, ident, _ in inner.all(entry)
         ]  # fmt: skip
+        results = dict[str | None, ToolResult]()  # a result may have several texts
+        for one in found:
+            if not results.setdefault(one.call_id, one).finding and one.finding:
+                results[one.call_id] = one
         if table.role == "result" or results:
             alone = _result(entry, (), first(entry, self._at["call_id"]), failures)
-            return TurnStep("result", results=tuple(results) or (alone,))
+            return TurnStep("result", results=tuple(results.values()) or (alone,))
         if table.role != "prompt" and calls:
             return TurnStep("reply", calls=calls)
         assistant = table.role == "reply" and table.kind is None
