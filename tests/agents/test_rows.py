@@ -26,7 +26,8 @@ from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.model.records import Confirmation
-from brainsurgeon.model.session_files import Root
+from brainsurgeon.model.session_files import NotIdleError, Root
+from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.planning.row_steps import RowIndex
 from brainsurgeon.rewrite.recover import recover
 from brainsurgeon.sessions.discovery import open_session
@@ -68,7 +69,8 @@ class OpenNotes(OpenRows):
     """A session of the small agent."""
 
     def check_turn(self, open_turn, quiet, now):
-        """Accept every time."""
+        if self.databases.at_work:
+            raise NotIdleError("its agent is at work", in_database=True)
 
     def fence(self, _quiet, _clock):
         return lambda database: (
@@ -102,6 +104,7 @@ class Notes(Databases):
     """What the small agent tells of its databases."""
 
     form = FORMATS["generic"]
+    at_work = False
 
     def has(self, path):
         return path.endswith(f"/{NAME}")
@@ -211,6 +214,36 @@ def test_interrupted_change_is_judged_by_its_rows(world, made):
         world.store.journal.begin(record.id, file, "", Confirmation(rows=rows))
 
     assert [one.what for one in recover(world.store)] == ["finished" if made else "undone"]
+
+
+def test_restore_does_not_wait_for_an_agent_that_rereads_its_rows(world):
+    """Beside an agent at work, only values come back. Without the attribute, they wait, too."""
+    before = notes(world)
+    world.scan(keep_recent=0)
+    pruned = notes(world)
+    (kept,) = [one for one in agents.DATABASES if isinstance(one, Notes)]
+    kept.at_work = True
+
+    waits = world.restore("one-3-tool_result")
+    assert (waits.pending, waits.why_pending) == (True, "its agent is at work")
+    assert notes(world) == pruned
+    kept.rereads = True
+    with closing(connected(world)) as database, database:  # as an agent at work does
+        database.execute("UPDATE sessions SET changed = changed + 1")
+    assert not world.restore("one-3-tool_result").pending
+    assert [one.reason for one in world.scan(keep_recent=0).sessions] == [
+        "its agent is at work"
+    ] * 2
+    pinned = set_extractable(
+        world.settings(), world.store, "one-4-tool_result", False, clock=world.clock
+    )
+    assert pinned.pending
+    assert sum(old == new for old, new in zip(pruned, notes(world), strict=True)) == 59
+    world.restore_all(pristine=True)
+    assert notes(world) == before
+    kept.at_work = False
+    world.scan(keep_recent=0, min_value_length=10**6)
+    assert sum('"_extractable"' in note for note in notes(world)) == 1
 
 
 def test_context_of_a_line_is_read_but_never_changed(world):

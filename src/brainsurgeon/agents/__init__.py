@@ -188,6 +188,11 @@ def databases_of(path: str) -> Databases:
     raise OSError(errno.ENODEV, "no agent has its database at this path")
 
 
+def rereads(file: SessionFile) -> bool:
+    """Check whether its agent reads a session again before each request."""
+    return file.in_database and databases_of(file.directory).rereads
+
+
 def started(path: str, key: str | None) -> Callable[[str], bool]:
     """Return a check whether the session at `path` started the one at another path."""
     # An index of sessions is read wherever it is. A database belongs to one agent.

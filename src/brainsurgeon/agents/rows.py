@@ -88,6 +88,10 @@ def fingerprint(path: str, recorded: Recorded, size: int, own_ms: int | None) ->
     return Fingerprint(status.st_dev, inode, size, recorded.newest(own_ms) * 1_000_000, changed)
 
 
+class RowsChangedError(RefusedError):
+    """The agent changed the session while it was read."""
+
+
 class UnreadableRowError(Exception):
     """A row is damaged."""
 
@@ -153,7 +157,7 @@ class RowLines:
         for _, row in self._fetch([span.key]):
             if self._seen.get(span.key) in (None, hash(_text(row))):
                 return row
-        raise RefusedError("the session changed meanwhile")
+        raise RowsChangedError("the session changed meanwhile")
 
     def _texts(self, spans: list[RowSpan]) -> list[tuple[RowSpan, bytes]]:
         self._check_stop()
@@ -161,7 +165,7 @@ class RowLines:
         texts = [_text(row) for _, row in rows]
         sizes = [(key, len(text)) for (key, _), text in zip(rows, texts, strict=True)]
         if sizes != [(span.key, span.size) for span in spans]:
-            raise RefusedError("the session changed while it was read")
+            raise RowsChangedError("the session changed while it was read")
         return list(zip(spans, texts, strict=True))
 
 
@@ -212,6 +216,12 @@ class OpenRows(Opened):
         self, quiet: float, clock: Callable[[], float]
     ) -> Callable[[sqlite3.Connection], str | None]:
         """Return a check to make under the lock. It returns why rows must not be changed."""
+
+    def fence_of_restore(self) -> Callable[[sqlite3.Connection], str | None]:
+        """Like `fence`, for a change that only restores values, if the agent rereads its rows."""
+        name, recorded = self.file.name, self.databases.recorded
+        gone = "the session was deleted meanwhile"
+        return lambda database: None if recorded(database, name) else gone
 
     @abstractmethod
     def write(self, edits: Sequence[RowEdit], now_ms: int) -> tuple[Recorded, int | None]:
@@ -322,6 +332,8 @@ class Databases(ABC):
 
     form: Format  # of the lines
     note = ""  # about pruning them, for the user
+    # The agent reads rows again before each request: it need not be idle when values come back.
+    rereads = False
 
     @abstractmethod
     def has(self, path: str) -> bool:

@@ -244,6 +244,10 @@ class Plan(Struct, frozen=True):
         return tuple(edit for edit in self.edits if isinstance(edit, Restoration))
 
     @property
+    def only_restores(self) -> bool:
+        return not self.removals
+
+    @property
     def fields(self) -> tuple[FieldEdit, ...]:
         return tuple(edit for edit in self.edits if isinstance(edit, FieldEdit))
 

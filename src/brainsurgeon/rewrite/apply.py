@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon import errors
-from brainsurgeon.agents import rows, superseded
-from brainsurgeon.agents.rows import OpenRows
+from brainsurgeon.agents import rereads, rows, superseded
+from brainsurgeon.agents.rows import OpenRows, RowsChangedError
 from brainsurgeon.config import Settings
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
@@ -41,6 +41,7 @@ from brainsurgeon.rewrite.inspect import (
     Planner,
     agent_of,
     check_mount,
+    examine_at_work,
     examine_quiet,
     signs_of,
 )
@@ -515,7 +516,8 @@ class _RowsAttempt:
             # lost extraction, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
             quiet = change.examined.settings.quiet
-            fence = session.fence(quiet, self._clock)
+            at_once = part.only_restores and session.databases.rereads
+            fence = session.fence_of_restore() if at_once else session.fence(quiet, self._clock)
             session.change(edits, fence, self._clock, durable=durable)
             with store.transaction():
                 _confirm(store, change, extracted)
@@ -641,15 +643,19 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 
 @contextmanager
 def examine_to_change(
-    settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float]
-) -> Iterator[Examination]:
+    settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float],
+    *, at_work: bool = False,
+) -> Iterator[Examination]:  # fmt: skip
+    """Open a session to change it. With `at_work`, it need not be idle."""
+    examine = examine_at_work if at_work else examine_quiet
     try:
-        with examine_quiet(settings, store, current_state(file), clock()) as examined:
-            examined.check_turn()
+        with examine(settings, store, current_state(file), clock()) as examined:
+            if not at_work:
+                examined.check_turn()
             yield examined
     except BlockingIOError as why:
         raise NotIdleError(LEASED) from why
-    except errors.BusyError as why:
+    except (errors.BusyError, RowsChangedError) as why:
         raise NotIdleError(str(why)) from why
     except RefusedError as why:
         if superseded(file):
@@ -668,11 +674,41 @@ def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
     asked: tuple[Request, ...], clock: Callable[[], float],
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
-    """Carry out `asked` and pending requests; extract nothing. The caller finishes the rewrite."""
-    with examine_to_change(settings, store, file, record.title, clock) as quiet:
-        examined = replace(quiet, record=record, asked=asked)
-        plan = Planner(examined, examined.records, extract=False).plan()
-        return plan, apply_quiet(store, Change(examined, plan), clock)
+    """Carry out `asked` and pending requests; extract nothing. The caller finishes the rewrite.
+
+    If an agent at work would see restored values at once, they do not wait: other requests do.
+    """
+    at_work = bool(asked) and all(one.action == "restore" for one in asked) and rereads(file)
+    for left in range(_ATTEMPTS if at_work else 1, 0, -1):
+        opened = examine_to_change(settings, store, file, record.title, clock, at_work=at_work)
+        try:
+            with opened as found:
+                examined = replace(found, record=record, asked=asked)
+                plan = _plan_of_requests(examined, at_work=at_work)
+                return plan, apply_quiet(store, Change(examined, plan), clock)
+        except NotIdleError:
+            if left == 1:
+                raise
+    raise AssertionError  # the last attempt returns or raises
+
+
+_ATTEMPTS = 5  # to restore while an agent writes other rows
+
+
+def _plan_of_requests(examined: Examination, *, at_work: bool) -> Plan:
+    """Plan the requests. Raises NotIdleError if the plan has to wait."""
+    if not at_work:
+        return Planner(examined, examined.records, extract=False).plan()
+    try:
+        examined.check_idle()
+        return Planner(examined, examined.records, extract=False).plan()
+    except NotIdleError:
+        restores = [one for one in examined.records.requests if one.action == "restore"]
+        records = replace(examined.records, requests=tuple(restores))
+        plan = Planner(examined, records, extract=False).plan()
+        if not plan.only_restores:
+            raise
+        return plan
 
 
 def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:

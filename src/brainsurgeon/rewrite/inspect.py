@@ -333,6 +333,17 @@ def examine_quiet(
 
 
 @contextmanager
+def examine_at_work(
+    settings: Settings, store: Store, file: SessionFile, now: float
+) -> Iterator[Examination]:
+    """Examine a session, whether or not its agent is at work. Raises RefusedError."""
+    with discovery.open_session(file) as session:
+        _ = session.format
+        check_touchable(session, settings)
+        yield examine_open(settings, store, session, now)
+
+
+@contextmanager
 def open_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float, check_stop: Callable[[], None]
 ) -> Iterator[AnyOpen]:
