@@ -176,7 +176,15 @@ class Install(ABC):
         return (self.command, "mcp", *self.adds, NAME, "--", *server)
 
     def remove(self) -> tuple[str, ...]:
+        """Return the command that removes our server, or () if the agent has none."""
         return (self.command, "mcp", *self.removes, NAME)
+
+    def without_server(self, text: str) -> str:
+        """Return a configuration without our server, if no command removes it.
+
+        Raises ValueError.
+        """
+        raise NotImplementedError
 
     def advice(self) -> str:
         return ""

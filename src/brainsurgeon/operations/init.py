@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from brainsurgeon.agents import AGENTS, INSTALLS, default_root, with_files_beside
-from brainsurgeon.agents.agent import SKILL, Install
+from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.files import configurations
@@ -476,7 +476,7 @@ def _do_command(step: CommandStep, record: Record) -> Done:
         "what": step.what, "undo": step.undo, "agent": step.agent, "server": list(step.server),
         "path": step.path,
     }  # fmt: skip
-    if step.state == "ours":
+    if step.state == "ours" and step.undo:
         _run(step.undo)
     older = record.find(what=step.what)
     record.add(entry, replaced=older)
@@ -510,15 +510,29 @@ def _undo_command(entry: dict[str, Any], record: Record) -> Done:
         if now is None:
             return Done(what, "was already removed")
         if now != entry["server"]:
-            return Done(what, f"was changed and is kept (undo: {shlex.join(command)})", left=True)
+            by = shlex.join(command) or f"remove {NAME} from {INSTALLS[agent].configuration()}"
+            return Done(what, f"was changed and is kept (undo: {by})", left=True)
     unit = record.find(path=entry["path"], what="user unit") if entry["path"] else None
     if unit and os.path.lexists(unit["path"]) and digest_of(unit["path"]) != unit["digest"]:
         return Done(what, f"{unit['path']} was changed: the service keeps running", left=True)
+    if not command:
+        return _remove_server(what, INSTALLS[agent])
     if failure := _run(command):
         if any(install.is_removed(command) for install in INSTALLS.values()):
             return Done(what, "was already removed")
         return Done(what, failure, left=True)
     return Done(what, f"undone: {shlex.join(command)}")
+
+
+def _remove_server(what: str, install: Install) -> Done:
+    path = install.configuration()
+    try:
+        text = configurations.read(path).decode()
+        _replace_file(path, install.without_server(text))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it cannot be understood"
+        return Done(what, f"{path} cannot be changed: {why}; remove {NAME} from it", left=True)
+    return Done(what, f"{NAME} is removed from {path}")
 
 
 def _run(command: Sequence[str]) -> str | None:
@@ -557,6 +571,8 @@ def _replace_file(path: str, content: str) -> None:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
+        if os.path.exists(path):  # a configuration may contain secrets
+            shutil.copymode(path, fresh)
         os.replace(fresh, path)
     except OSError:
         with suppress(OSError):

@@ -113,6 +113,8 @@ def undoing(entries: Iterable[dict[str, Any]]) -> str:
         f"  remove {safe(entry['path'])}"
         if "digest" in entry
         else f"  run {safe(shlex.join(entry['undo']))}"
+        if entry["undo"]
+        else f"  remove the {entry['what']}"
         for entry in entries
     ]
     return "\n".join(["undo:", *reversed(lines)])
