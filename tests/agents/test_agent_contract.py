@@ -15,6 +15,7 @@ from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.copilot import COPILOT
 from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.agents.openclaw import OPENCLAW
+from brainsurgeon.agents.opencode import KILO, OPENCODE
 from brainsurgeon.agents.pi import PI
 from building.quill import QUILL
 from building.world import TOP, file_states
@@ -148,6 +149,8 @@ class InstallContract:
     agent = None
     written = ""  # the configuration with the JSON of our server's table in place of `%s`
     equals = ": "  # between a key and its value
+    # Configurations with our server, and what is left of them, if no command removes it.
+    with_server = without = ()
 
     @pytest.fixture
     def install(self, own_home):
@@ -173,11 +176,21 @@ class InstallContract:
         """Both are commands of the agent, name our server, and end with what they add."""
         added, removed = install.add(*SERVER), install.remove()
 
-        assert {added[0], removed[0]} == {install.command}
+        assert {added[0], *removed[:1]} == {install.command}
         assert NAME in added
-        assert NAME in removed
+        assert NAME in removed or not removed
         assert all(word in " ".join(added) for word in SERVER)
         assert not install.is_removed(["another"])
+
+    def test_server_is_removed_without_a_command(self, install):
+        """If no command removes our server, the rest of the configuration stays as it was."""
+        if install.remove():
+            return
+        for before in self.without:
+            with pytest.raises((ValueError, KeyError)):
+                install.without_server(before)
+        for after, before in zip(self.with_server, self.without, strict=True):
+            assert install.without_server(after) == before
 
     def test_skill_is_in_the_clone(self, own_home, install):
         """The skill to copy exists, and the agent reads skills below the user's home."""
@@ -231,6 +244,35 @@ class TestCopilotHome(HomeContract):
     agent, variable = COPILOT, "COPILOT_HOME"
     sessions = {f"{UUID}/events.jsonl": f"copilot:{UUID}"}  # noqa: RUF012
     others = (f"{UUID}/files/rows.jsonl", f"{UUID}/research/events.jsonl")
+
+
+class TestOpencodeHome(HomeContract):
+    """Sessions of all projects in one database, and in those of other channels."""
+
+    agent, variable = OPENCODE, "XDG_DATA_HOME"
+    sessions = {  # noqa: RUF012
+        "opencode.db/ses_1": "opencode", "opencode-dev.db/ses_1": "opencode",
+    }  # fmt: skip
+    others = ("log/x.jsonl", "storage/session_diff/ses_1.json", "kilo.db/ses_1", "my.db/ses_1")
+
+    def test_named_database_is_the_home(self, own_home, monkeypatch):
+        """The variable OPENCODE_DB names another file, perhaps within the directory of the data."""
+        for named, path in (
+            ("/d/my.db", "/d/my.db"), ("my.db", f"{own_home}/.local/share/opencode/my.db"),
+        ):  # fmt: skip
+            monkeypatch.setenv("OPENCODE_DB", named)
+            assert self.agent.home.root() == os.path.dirname(path)
+            assert self.agent.home.owner(f"{path}/ses_1").name == "opencode"
+        monkeypatch.setenv("OPENCODE_DB", ":memory:")
+        assert self.agent.home.root() == f"{own_home}/.local/share/opencode"
+
+
+class TestKiloHome(HomeContract):
+    """As that of opencode."""
+
+    agent, variable = KILO, "XDG_DATA_HOME"
+    sessions = {"kilo.db/ses_1": "kilo"}  # noqa: RUF012
+    others = ("opencode.db/ses_1",)
 
 
 class TestQuillHome(HomeContract):
@@ -332,6 +374,42 @@ class TestCopilotInstall(InstallContract):
     """JSON."""
 
     agent, written = COPILOT, f'{{"mcpServers": {{"{NAME}": %s}}}}'
+
+
+class TestOpencodeInstall(InstallContract):
+    """JSON with comments, in which a command is a list."""
+
+    agent = OPENCODE
+    written = f'{{/* ours */ "mcp": {{"{NAME}": %s,}},\n}} // the end'
+    with_server = (
+        f'{{"a": 1, // ü\n "mcp": {{"{NAME}": {{"command": ["x"]}}, "b": {{}}}}}}',
+        f'{{"mcp": {{"b": {{}}, "{NAME}": {{"command": ["x"]}}}}, "c": []}}',
+        f'{{"a": "{NAME}",\n "mcp": {{"{NAME}": {{"command": ["x"]}}}}}}',
+        f'{{"mcp": {{\n"{NAME}": {{"command": ["x"]}}}}, "c": []}}',
+    )
+    without = (
+        '{"a": 1, // ü\n "mcp": {"b": {}}}', '{"mcp": {"b": {}}, "c": []}',
+        f'{{"a": "{NAME}"}}', '{"c": []}',
+    )  # fmt: skip
+
+    def test_configuration_tells_our_command_line(self, install):
+        """Its command is a list of words. A file with the other ending counts, too."""
+        assert install.configured() is None
+        self.write("{")
+        assert install.configured() == []
+        self.write(self.written % "3")
+        assert install.configured() == []
+        self.write(self.written % json.dumps({"type": "local", "command": SERVER}))
+        assert install.configured() == SERVER
+        path = install.configuration()
+        os.rename(path, f"{path}c")
+        assert install.configured() == SERVER
+
+
+class TestKiloInstall(TestOpencodeInstall):
+    """As that of opencode."""
+
+    agent = KILO
 
 
 class TestQuillInstall(InstallContract):

@@ -28,6 +28,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.session_files import ANY, AUTO
 from building.claw import GATEWAY, LOCAL, VERSIONS, Claw
 from building.format_reading import WINDOW, entries, parts_in, record, survey
+from building.opencode import FORK, KILO, KILO_SESSION, OPENCODE, WHOLE, Lines
 from building.quill import QUILL
 from building.talk import Talk
 from building.world import SAMPLES, dump
@@ -37,9 +38,10 @@ OPENCLAW = FORMATS["openclaw"]
 GENERIC = FORMATS["generic"]
 TRAPS = sorted((SAMPLES / "traps").glob("*.jsonl"))
 STEPS = ("prompt", "reply", "result")
-# The roles in which values of a kind occur. A user's own command is an aside.
+# The roles in which values of a kind occur. A user's own command is an aside. An entry may have
+# both a call and its result.
 ROLES = {
-    "assistant": ("reply",), "thinking": ("reply", "note"), "tool_call": ("reply",),
+    "assistant": ("reply",), "thinking": ("reply", "note"), "tool_call": ("reply", "result"),
     "user": ("prompt", "aside"), "tool_result": ("result", "prompt", "aside", "note"),
 }  # fmt: skip
 
@@ -604,6 +606,38 @@ class TestQuillContract(FormatContract):
     samples = (Pages(),)
     never, free = frozenset({"id", "who", "call", "tool"}), frozenset({"use"})
     words = ("id", "who", "say", "user", "tool", "quill", "call", "use", "talk", "type")
+
+
+class TestOpencodeContract(FormatContract):
+    """Rows of opencode 1.18.33 and Kilo CLI 7.7.9."""
+
+    form = FORMATS["opencode"]
+    results = (1, "3538ec3c")
+    samples = (Lines(OPENCODE, WHOLE), Lines(OPENCODE, FORK), Lines(KILO, KILO_SESSION))
+    never = frozenset({
+        "id", "session", "message", "role", "parent", "model", "type", "tool", "callID", "status",
+        "title", "mime", "filename", "sessionID", "messageID", "sessionId", "snapshot",
+    })  # fmt: skip
+    free = frozenset({"input", "metadata"})
+    words = (
+        "row", "part", "id", "session", "message", "created", "role", "user", "parent", "finish",
+        "type", "text", "reasoning", "tool", "file", "state", "status", "completed", "error",
+        "running", "input", "output", "attachments", "url", "data:x", "mime", "image/png", "time",
+        "compacted", "metadata", "anthropic", "signature", "interrupted", "synthetic", "ignored",
+        "compaction", "tail_start_id", "step-finish", "tokens", "cache", "callID", "beside",
+    )  # fmt: skip
+
+    def test_positions_count_back_from_the_end(self, sample):
+        """All parts of a message share its position."""
+        data = sample.read_bytes()
+        look, later = survey(self.form, data, 10**9), set()
+        listed = [(at, entry) for at, _, _, entry in reversed(entries(data)) if not look.dead(at)]
+        for offset, entry in listed:
+            message = entry["row"]["message"]
+            assert look.position(offset) == len(later - {message})
+            later |= {message} if record(self.form, entry).is_message else set()
+
+        assert len(later) > WINDOW
 
 
 class TestClaudeCodeContract(FormatContract):

@@ -74,7 +74,7 @@ AGENT_FORMATS = {name for name in MODULES if fnmatch(name, "agents.*.format")}
 # They read databases of agents. `OpenRows.change` calls what changes rows, in a transaction.
 SQLITE_MODULES = {
     *(f"agents.openclaw.{name}" for name in ("database", "gate", "home", "rows")),
-    "agents.codex.offsets",
+    "agents.codex.offsets", "agents.opencode.rows",
     "agents.rows", "files.sqlite", "files.transactions",
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ DEPLOY = TOP / "deploy"
 SKILLS = {
     "openclaw": ("brainsurgeon__", DEPLOY / "openclaw/skills/brainsurgeon/SKILL.md"),
     "copilot": ("brainsurgeon-", DEPLOY / "copilot/skills/brainsurgeon/SKILL.md"),
+    "opencode": ("brainsurgeon_", DEPLOY / "opencode/skills/brainsurgeon/SKILL.md"),
     "codex": ("", DEPLOY / "codex/skills/brainsurgeon/SKILL.md"),
     "claude-code": ("mcp__brainsurgeon__", DEPLOY / "claude-code/skills/brainsurgeon/SKILL.md"),
 }

@@ -52,7 +52,8 @@ def init(
     mcp: list[Agent] | None = Option(
         None,
         metavar="AGENT",
-        help="Also register the tool with openclaw, claude, codex or copilot. Repeatable.",
+        help="Also register the tool with openclaw, claude, codex, copilot, opencode or kilo. "
+        "Repeatable.",
     ),
     hooks: HookedAgent | None = Option(
         None,

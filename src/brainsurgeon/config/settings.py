@@ -293,7 +293,7 @@ class ScheduleSettings(SettingsTable):
 class RootSettings(SettingsTable):
     databases: Literal["auto", "engines", "off"] = key(
         "auto",
-        "which of OpenClaw's databases to change: `off`: none; `auto`: those of agents whose "
+        "which databases of agents to change: `off`: none; `auto`: those of agents whose "
         "context engine is OpenClaw's own; `engines`: also those of agents whose context engine "
         "is a plugin",
     )
