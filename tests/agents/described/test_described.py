@@ -124,7 +124,7 @@ def test_finding_of_a_result_is_its_first_text_with_words():
     blocks = [{"type": "text", "text": text} for text in ("", "no such file", "other")]
     result = {**RESULT, "content": blocks, "is_error": True}
     *_, entry = Reading(OPENAI, chat(USER, CALL, result)).transcript.entries
-    [found] = OPENAI.read(result).step.results
+    [found] = FORMATS["generic"].read({"type": "message", "id": "r", **result}).step.results
 
     assert [one.call_id for one in entry.results] == ["c1"]
     assert (found.failed, found.finding) == (True, "no such file")
