@@ -193,16 +193,35 @@ def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
 
 
 def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
-    """Undo a recorded edit of a field; [] if the bytes it wrote (`after`) are no longer there."""
-    span, after = _value_span(line, record.name), record.after
+    """Undo a recorded edit of a field; [] if its value is no longer the one that was written."""
+    span = _value_span(line, record.name)
+    wrote = record.after if record.before is not None else record.value.encode()
+    if span is not None and line.raw[slice(*span)] != wrote:
+        return []
+    if span is not None and record.before is None:
+        span = _member_span(line.raw, record.name, *span)
     if span is None:
         return []
-    start, end = span
-    if record.before is None:
-        start = len(line.raw[: end - len(after)].rstrip())  # the end of the value before it
-    if line.raw[start:end] != after:
-        return []
-    return _edit(line, (start, end), record.before or b"", record.name, after, record.id)
+    old = line.raw[slice(*span)]
+    return _edit(line, span, record.before or b"", record.name, old, record.id)
+
+
+def _member_span(raw: bytes, name: str, start: int, end: int) -> Span | None:
+    """Return where a member with its comma is, whose value is known to be at `start` to `end`.
+
+    An agent that writes its lines anew may put spaces into it, or the member in another place.
+    """
+    key = json.dumps(name).encode()
+    before = raw[:start].rstrip().removesuffix(b":").rstrip()
+    if not before.endswith(key):
+        return None
+    before = before.removesuffix(key).rstrip()
+    if before.endswith(b","):
+        return len(before[:-1].rstrip()), end
+    after = raw[end:].lstrip()
+    if not after.startswith(b","):
+        return None
+    return len(before), len(raw) - len(after[1:].lstrip())
 
 
 def _value_span(line: ParsedLine, name: str) -> Span | None:
