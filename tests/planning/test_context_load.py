@@ -15,6 +15,7 @@ from brainsurgeon.planning.budget import (
     fit,
     measure,
 )
+from brainsurgeon.planning.calls import calls_in
 from building.claude import ClaudeConversation
 from building.format_reading import Reading
 from building.world import SAMPLES, dump
@@ -182,6 +183,15 @@ def test_refusal_holds_until_the_next_answer():
 
     assert measured(claw(too_long, overloaded)).last.refusal is not None
     assert measured(claw(too_long, overloaded, reply())).last.refusal is None
+
+
+def test_calls_without_an_answer_are_not_paid():
+    """A call that failed and records neither tokens nor costs is not among those with a price."""
+    data = claw(reply("", 0, "error", errorMessage="overloaded"), reply(tokens=7))
+    read = Reading(FORMATS["openclaw"], data)
+
+    calls = calls_in(read.transcript.entries, read.transcript.form)
+    assert [call.tokens for _, call in calls] == [7]
 
 
 def test_lines_of_one_claude_code_reply_are_one_call():

@@ -252,3 +252,25 @@ def test_summary_of_a_plan_groups_the_digits_of_its_counts():
         conversation.turn(f"{number} " * 300)
 
     assert plan_of(conversation.bytes()).summary == "1,199 extracted"
+
+
+@pytest.mark.parametrize(("chars", "leaves"), [(29, False), (30, True)])
+def test_value_leaves_a_line_of_fixed_length_if_there_is_room_for_a_number(chars, leaves):
+    """The store may add up to ten characters to a placeholder; the line's other values leave."""
+    texts = [{"type": "input_text", "text": "x" * length} for length in (chars, 400)]
+    items = [
+        {"type": "function_call", "call_id": "call_1", "name": "exec", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "call_1", "output": texts},
+    ]
+    meta = {"id": "01a22365-f7dc-74e3-8c6f-0d1f3a61e424", "history_mode": "paginated"}
+    lines = [
+        {"type": "session_meta", "payload": meta},
+        *({"type": "response_item", "payload": item} for item in items),
+        {"type": "event_msg", "payload": {"type": "task_complete", "turn_id": "t"}},
+    ]
+    planned = plan_of(
+        b"".join(map(dump, lines)), Rules((Rule("tool_result", (), 5, 0),)), form="codex"
+    )
+
+    assert [edit.path[1] for edit in planned.removals] == ([0, 1] if leaves else [1])
+    assert all(len(edit.new) == edit.end - edit.start for edit in planned.removals)
