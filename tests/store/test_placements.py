@@ -44,7 +44,7 @@ def test_confirmed_extractions_are_placed_in_their_session(store, row):
 def test_value_is_placed_and_counted_in_each_session(store, row, fork):
     """A value is placed and counted in its session and in each fork in which it was seen."""
     record(store, fork, placed=[1])
-    counts = {ident: count for ident, (count, _) in store.extractions.totals().items()}
+    counts = {ident: total.values for ident, total in store.extractions.totals().items()}
 
     assert store.placements.of_session(fork.id) == {1}
     assert store.placements.sessions_of([1, 2]) == {1: [row.id, fork.id], 2: [row.id]}

@@ -62,6 +62,7 @@ class ScanTotals(ScannedFiles):
 
 class ScanReport(ScanTotals):
     sessions: list[Outcome] = field(default_factory=list)
+    files_skipped_before: int = 0  # changed now, but left alone by the run before
     unreadable: list[Unreadable] = field(default_factory=list)
     recovered: list[Recovery] = field(default_factory=list)  # interrupted rewrites of earlier runs
     interrupted: list[str] = field(default_factory=list)  # rewrites still open after this run
@@ -395,6 +396,7 @@ class SessionSummary(Struct, frozen=True):
     started_by: str | None = None
     agent: str = ""
     changed_at: float | None = None
+    bytes_padded: int = 0
 
 
 OTHER = "other"  # the kind of all that no rule can extract
@@ -571,6 +573,7 @@ class DaemonStatus(Struct, frozen=True):
 class StoreStatus(Struct, frozen=True):
     values_extracted: int
     bytes_saved: int
+    bytes_padded: int
     store_path: str
     store_size_bytes: int
     expiring: tuple[Expiring, ...]

@@ -257,6 +257,8 @@ class _Scan:
 
     def _count(self, outcome: Outcome) -> None:
         self._report.count(outcome)
+        known = self._memory.state_of(outcome.path) if outcome.outcome == "changed" else None
+        self._report.files_skipped_before += known is not None and known.outcome == "skipped"
         if outcome.outcome != "unchanged":
             self._ended(outcome)
         before = self._memory.failed_before

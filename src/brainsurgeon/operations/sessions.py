@@ -38,6 +38,7 @@ from brainsurgeon.rewrite.relief import fit_in, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.store import Store
 from brainsurgeon.store.catalogue import CERTAIN, FAILED
+from brainsurgeon.store.extractions import Totals
 
 
 def sessions(
@@ -68,7 +69,8 @@ def summaries(
     listed = []
     for session in sessions:
         record = session.record
-        extracted, saved = totals.get(record.id, (0, 0)) if record and session.file else (0, 0)
+        found = totals.get(record.id) if record and session.file else None
+        total = found or Totals()
         form = record.format if record else None
         size, state, reason = 0, "gone", "not found below the roots; only the store knows it"
         if session.unseen:
@@ -79,9 +81,9 @@ def summaries(
             form, state, reason = _state(settings, store, session.file, last_scan, rules, now)
         owner = agents.agent_of(session.path, form).home.owner(session.path)
         listed.append(SessionSummary(
-            session.title, session.path, form, size, extracted, saved, state, reason,
+            session.title, session.path, form, size, total.values, total.bytes_saved, state, reason,
             owner.started_by if owner else None, session.agent,
-            session.file.fingerprint.mtime_ns / 1e9 if session.file else None,
+            session.file.fingerprint.mtime_ns / 1e9 if session.file else None, total.bytes_padded,
         ))  # fmt: skip
     return sorted(listed, key=_ORDERS["size"])
 

@@ -107,6 +107,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
         store=reports.StoreStatus(
             values_extracted=sum(item.values_extracted for item in listed),
             bytes_saved=sum(item.bytes_saved for item in listed),
+            bytes_padded=sum(item.bytes_padded for item in listed),
             store_path=settings.state_dir, store_size_bytes=store.size, expiring=tuple(soon),
             values_damaged=store.blobs.count_damaged(), values_lost=lost.values,
         ),

@@ -15,7 +15,7 @@ from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render import turns
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
 from brainsurgeon.render.formatting import document, first, in_json, in_local_time, local, table
-from brainsurgeon.render.sessions import session_restored
+from brainsurgeon.render.sessions import PADDED, session_restored
 
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 
@@ -64,7 +64,10 @@ def report(
         yield from outcome_lines(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
         yield reports.DISABLED
-    yield from [summary(done), *homes(done.homes)]
+    yield summary(done)
+    if number := done.files_skipped_before:
+        yield f"earlier scans left {counted(number, 'session')} of these alone; `exclude` does so"
+    yield from homes(done.homes)
     if done.stopped:
         yield "interrupted" + ("" if done.dry_run else "; the next scan continues")
 
@@ -339,6 +342,8 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
         f"net        {bytes_(net)} less disk space than without brainsurgeon" if net >= 0
         else f"net        {bytes_(-net)} more disk space than without brainsurgeon, so far",
     ]  # fmt: skip
+    if store.bytes_padded:
+        lines.append(f"padded     {PADDED.format(bytes_(store.bytes_padded))}")
     if tokens.models:
         lines.append(f"cost       {total_cost(tokens.models)}")
     if so_far := saved_so_far(tokens.saved_so_far):

@@ -21,6 +21,7 @@ STILL_OUT = (
     "Values that were extracted from this entry stay extracted until they are restored: call "
     "restore for it."
 )
+PADDED = "{} of values are replaced by placeholders and spaces: that saves tokens, no disk space"
 _MOST = 20  # sessions or changes listed by name
 _NAMES = 3  # entries named for one reason
 _BY = {
@@ -215,6 +216,8 @@ def sessions(
         f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
         for one in listed if one.state != "idle"
     ]  # fmt: skip
+    if padded := sum(session.bytes_padded for session in listed):
+        lines.append(PADDED.format(bytes_(padded)))
     return "\n".join([*lines, *(["", *why] if why else [])])
 
 

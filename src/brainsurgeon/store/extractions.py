@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from hashlib import blake2b
 
 import zstandard
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from brainsurgeon.errors import BusyError, DamagedError
@@ -148,6 +149,14 @@ _OF_NAME = "(e.name = ?1 OR (e.name > ?1 || '~' AND e.name < ?1 || '~:'))"
 _BEGINNING = "e.name >= ?1 AND e.name < ?1 || char(1114111)"
 
 
+class Totals(Struct, frozen=True):
+    """What the placeholders of a session save."""
+
+    values: int = 0  # outside of archives
+    bytes_saved: int = 0
+    bytes_padded: int = 0  # bytes of values whose place spaces fill
+
+
 class Extractions(Table):
     def of_session(self, session_id: int) -> list[Extraction]:
         return self._extractions("e.session_id = ?", session_id)
@@ -232,13 +241,15 @@ class Extractions(Table):
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
-        self._insert("extractions", {
+        ident = self._insert("extractions", {
             "entry_id": edit.entry_id, "name": edit.name, "path": key_path_text(edit.path),
             "kind": edit.kind, "tool": edit.tool and storable(edit.tool), "block": edit.block,
             "replacement": edit.replacement and edit.replacement.decode(),
             "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
             "chars": edit.chars, "tokens": edit.tokens + (before or 0), **columns,
         })  # fmt: skip
+        if edit.new.endswith(b" "):
+            self._insert("padded", {"extraction_id": ident})
 
     def value(self, extraction_id: int) -> bytes:
         """Return a value. Raises BusyError if it has expired, or DamagedError."""
@@ -273,20 +284,29 @@ class Extractions(Table):
         statement = "SELECT entry_id, restored_at FROM restores WHERE session_id = ?"
         return dict(self._execute(statement, (session_id,)))
 
-    def totals(self) -> dict[int, tuple[int, int]]:
-        """Return, by session, the number of values outside of archives, and all bytes saved."""
+    def totals(self) -> dict[int, Totals]:
+        """Return the totals of sessions, by their ids."""
         # The length of a placeholder without its id, in a block and in a text.
         around = [
             len(placeholder_token(placeholder_named(""), block=block)) for block in (True, False)
         ]
         rows = self._execute(
-            "SELECT p.session_id, count(*) - count(e.archive_id), sum(e.size"
+            "SELECT p.session_id, d.extraction_id IS NOT NULL, count(*) - count(e.archive_id),"
+            " sum(e.size"
             " - coalesce(length(CAST(e.replacement AS BLOB)), length(e.name) + iif(e.block, ?, ?)))"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
-            " WHERE p.missed_at IS NULL GROUP BY p.session_id",
+            " LEFT JOIN padded d ON d.extraction_id = e.id"
+            " WHERE p.missed_at IS NULL GROUP BY 1, 2",
             around,
         )
-        return {session: (values, saved) for session, values, saved in rows}
+        totals = defaultdict[int, Totals](Totals)
+        for session, is_padded, values, length in rows:
+            before, saved = totals[session], 0 if is_padded else length
+            totals[session] = Totals(
+                before.values + values, before.bytes_saved + saved,
+                before.bytes_padded + length - saved,
+            )  # fmt: skip
+        return dict(totals)
 
 
 class Fields(Table):

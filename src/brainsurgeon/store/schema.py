@@ -265,6 +265,8 @@ ADDED = {
         " mtime_ns INTEGER NOT NULL, ctime_ns INTEGER NOT NULL, is_proven INTEGER NOT NULL,"
         " active_at REAL NOT NULL, names TEXT NOT NULL) STRICT"
     ),
+    # Extractions behind whose placeholder spaces fill the place of the value: they save no bytes.
+    "padded": "TABLE padded (extraction_id INTEGER PRIMARY KEY) STRICT",
     # Placeholders whose file (a session or an archive) is gone, and where and when a retention run
     # found that.
     "vanished": (

@@ -12,7 +12,10 @@ from brainsurgeon.agents import calling_session
 from brainsurgeon.agents.codex.locks import BUSY, COORDINATION, LOCKS, writer_locks
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.mcp_server.answering import answer
-from brainsurgeon.operations.sessions import context
+from brainsurgeon.operations.sessions import context, sessions
+from brainsurgeon.operations.status import status
+from brainsurgeon.render import runs
+from brainsurgeon.render import sessions as rendered
 from building.world import SAMPLES, World, append, dump, pin
 
 THREAD = "01a22365-f7dc-74e3-8c6f-0d1f3a61e424"
@@ -84,6 +87,31 @@ def test_a_paginated_file_keeps_what_no_request_contains(codex):
     picture = lines[newest]["payload"]["replacement_history"][0]["content"][1]
     assert picture["type"] == "input_text"
     assert "no request contains it, and the file would not become smaller" in reasons(codex, path)
+
+
+def test_spaces_do_not_count_as_saved_bytes(codex):
+    """What keeps the size of a file saves tokens, but no disk space: that is said."""
+    codex.sample("paginated-0.171.0")
+    codex.scan(**LEAN)
+    [page] = sessions(codex.settings(**LEAN), codex.store, codex.clock())
+    seen = status(codex.settings(**LEAN), codex.store, codex.clock())
+
+    assert (page.bytes_saved, seen.store.bytes_saved) == (0, 0)
+    assert page.bytes_padded == seen.store.bytes_padded > 5000
+    assert "saves tokens, no disk space" in rendered.sessions([page], codex.clock())
+    assert "saves tokens, no disk space" in runs.status(seen, codex.clock())
+
+
+def test_a_scan_says_that_it_prunes_what_earlier_ones_left_alone(codex):
+    """So do sessions of an agent that an earlier program only listed."""
+    path = codex.sample("legacy-0.145.0")
+    codex.scan(exclude=[str(path)], **LEAN)
+    report = codex.scan(**LEAN)
+
+    assert report.files_skipped_before == 1
+    assert "earlier scans left 1 session of these alone" in "\n".join(runs.report(report))
+    os.utime(path, (0, 0))
+    assert codex.scan(**LEAN).files_skipped_before == 0
 
 
 def test_a_legacy_file_becomes_smaller(codex):
