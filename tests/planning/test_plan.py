@@ -274,3 +274,18 @@ def test_value_leaves_a_line_of_fixed_length_if_there_is_room_for_a_number(chars
 
     assert [edit.path[1] for edit in planned.removals] == ([0, 1] if leaves else [1])
     assert all(len(edit.new) == edit.end - edit.start for edit in planned.removals)
+
+
+@pytest.mark.parametrize(("drop", "leaves"), [("broken", True), ("", False)])
+def test_signatures_leave_an_open_turn_only_on_request(drop, leaves):
+    """A hollow signature, which the provider refuses, would else block the turn for ever."""
+    talk = Conversation()
+    talk.user()
+    block = {"type": "thinking", "thinking": "", "thinkingSignature": "S" * 900}
+    talk.assistant([block, {"type": "text", "text": "wait"}], api="anthropic-messages")
+    talk.lines[-1]["message"]["model"] = "claude-opus-5-1"
+    talk.result("x" * 900)
+
+    planned = plan_of(talk.bytes(), replace(RULES, drop_signatures=drop))
+
+    assert [edit.kind for edit in planned.removals] == (["thinking"] if leaves else [])
