@@ -576,7 +576,7 @@ class TestCopilotContract(FormatContract):
     """Copilot CLI, with sub-agents, errors and compactions in the same file."""
 
     form = FORMATS["copilot"]
-    results = (1, "a8070435")
+    results = (2, "821ffbed")
     samples = tuple(sorted((SAMPLES / "copilot").glob("*.jsonl")))
     never = frozenset({
         "id", "parentId", "agentId", "type", "timestamp", "toolCallId", "toolName", "name", "role",

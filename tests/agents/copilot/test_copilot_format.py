@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from brainsurgeon.agents import FORMATS
-from brainsurgeon.agents.copilot.format import SUBAGENT
+from brainsurgeon.agents.copilot.format import COPY, SUBAGENT
 from brainsurgeon.agents.copilot.measure import CopilotMeasure
 from brainsurgeon.formats.recognition import recognise
 from brainsurgeon.model.records import Records
@@ -147,15 +147,17 @@ def test_a_compaction_leaves_what_followed_its_beginning():
     assert sum(entry.sent.chars for _, entry in read.live()) < 2 * len(LONG)
 
 
-def test_copies_of_a_compaction_are_never_sent():
+def test_copies_of_a_compaction_are_never_sent_or_recent():
     """Each text of both copies is a value, but for the names and ids in them."""
-    read = Reading(COPILOT, COMPACTED.read_bytes())
-    listed = [
-        value for index in range(len(read.transcript.entries))
-        for value in read.transcript.values(index) if value.kind == "custom"
-    ]  # fmt: skip
+    data = COMPACTED.read_bytes()
+    read = Reading(COPILOT, data[: data.index(b'{"type":"session.compaction_complete"')])
+    chain = read.transcript.chain
+    copies = [index for index, why in chain.dead.items() if why == COPY]
+    listed = [value for index in copies for value in read.transcript.values(index)]
     paths = {value.path for value in listed}
 
+    assert len(copies) == 2
+    assert {*copies} <= chain.off
     assert all(value.dead and not value.locked for value in listed)
     assert ("data", "requestMessages") in paths
     assert ("data", "messages", 1, "content") in paths

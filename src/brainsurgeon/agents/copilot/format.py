@@ -55,6 +55,7 @@ class EventFacts(Struct, frozen=True, gc=False):
 
 
 SUBAGENT = "of a sub-agent"
+COPY = "a copy that a compaction wrote"
 _SIGNED = "thinking signed by its provider"
 _SHOWN = "detailedContent"
 _RESULT: KeyPath = ("data", "result")
@@ -86,6 +87,8 @@ class CopilotChain(Chain):
                 self.dead[index] = SUBAGENT
             elif index < newest:
                 self.dead[index] = BEFORE_COMPACTION
+            elif entry.values and entry.role is None:
+                self.dead[index] = COPY
             self.count(index, entry, live=index not in self.dead)
             if entry.role == "prompt":
                 self.last_user = index
@@ -116,7 +119,7 @@ def _compacted(entries: Sequence[Entry], events: Sequence[EventFacts]) -> int:
 
 class Copilot(Format):
     name = "copilot"
-    version = 1
+    version = 2
     archives = None
     copies = frozenset(path[-1] for path in _ASKED.values() if isinstance(path[-1], str))
     screen = frozenset({_SHOWN})
