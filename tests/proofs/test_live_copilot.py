@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from proofs.live.copilot import Copilot, CopilotModel, printing
+from proofs.live.binding import Binding
+from proofs.live.copilot import ClaudeCopilot, Copilot, CopilotModel, printing
+from proofs.live.messages import Messages
 from proofs.live.program import configure, ours, wait
 
 pytestmark = pytest.mark.long(proves=("formats", "agents", "planning", "rewrite", "files"))
@@ -216,3 +218,34 @@ def test_the_tool_is_registered_finds_its_session_and_is_removed(copilot):
     ours(copilot, "init", "--undo", "--yes")
     assert json.loads(configuration.read_text()) == {"mcpServers": {}}
     assert not (copilot.config / "skills/brainsurgeon").exists()
+
+
+def thinking(request):
+    return [block["signature"] for message in request["messages"] for block in message["content"]
+            if isinstance(block, dict) and block["type"] == "thinking"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "pruned"),
+    [(Messages, "claude-sonnet-4-5", True), (Binding, "claude-opus-5-1", False)],
+)
+def test_signed_thinking_stays_and_is_accepted(tmp_path, model, name, pruned):
+    """A resumed session sends it; if it covers what is before it, nothing there is extracted."""
+    with model() as claude:
+        driven = ClaudeCopilot(tmp_path, claude, name)
+        for number in range(4):
+            driven.turn(printing(f"turn {number}"), printing(f"more of turn {number}"))
+        configure(tmp_path, driven.sessions, when="always", keep_recent=1)
+        before = driven.path.read_bytes()
+        whole = whole_request(driven, tmp_path)
+        signed = [line["reasoningText"] for line in driven.events("assistant.message")]
+        ours(driven, "scan")
+        request = driven.turn()[0]
+
+        assert len(thinking(request)) == len(thinking(whole)) >= 8
+        assert bool(taken(request)) == pruned
+        assert (sizes(request) < sizes(whole) / 2) == pruned
+        assert driven.path.read_bytes().startswith(before) != pruned
+        now = [line["reasoningText"] for line in driven.events("assistant.message")]
+        assert now[: len(signed)] == signed
+        assert not claude.refused

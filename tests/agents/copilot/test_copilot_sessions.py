@@ -8,6 +8,7 @@ import time
 import pytest
 
 from brainsurgeon.agents import calling_session
+from brainsurgeon.agents.copilot import presence
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.mcp_server.answering import answer
@@ -117,6 +118,19 @@ def test_an_open_session_waits_and_can_be_restored(copilot):
         assert TAKEN.search(path.read_bytes())
         copilot.restore_all(pristine=True)
     assert path.read_bytes() == before
+
+
+def test_a_session_waits_if_the_locks_cannot_be_read(copilot, monkeypatch):
+    """Then only a session without such a file is known to be in no process."""
+    path = copilot.put("events.jsonl", copilot.sample("turns-1.0.102").read_bytes(), age=600)
+    (copilot.directory / "inuse.7.hold").touch()
+    monkeypatch.setattr(presence, "_LOCKS", str(copilot.base / "missing"))
+    [waiting] = copilot.scan(**LEAN).sessions
+    assert waiting.reason.startswith("an open Copilot CLI has it in memory")
+
+    (copilot.directory / "inuse.7.hold").unlink()
+    copilot.scan(**LEAN)
+    assert TAKEN.search(path.read_bytes())
 
 
 def test_session_has_the_name_of_its_directory(copilot):

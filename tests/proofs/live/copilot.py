@@ -74,18 +74,18 @@ class Copilot:
     def begin(self, *calls, closing="done."):
         """Begin a turn in a process of its own; return it, and a list of the turn's requests."""
         requests = self.model.next_turn([[call] for call in calls], closing)
-        process = subprocess.Popen(
-            self.command("go on"), env=self.environment, cwd=self.workspace,
+        return self.start("go on"), requests
+
+    def start(self, prompt):
+        return subprocess.Popen(
+            self.command(prompt), env=self.environment, cwd=self.workspace,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        return process, requests
 
     def turn(self, *calls, closing="done."):
         """Run a turn in a process of its own; return its requests."""
         process, requests = self.begin(*calls, closing=closing)
-        output = process.communicate(timeout=PATIENCE)[0]
-        assert process.returncode == 0, output[-1500:]
-        assert closing.encode() in output
+        finish(process, closing)
         return requests
 
     @contextmanager
@@ -124,6 +124,28 @@ class Copilot:
                 yield turn
             finally:
                 process.stdin.close()
+
+
+class ClaudeCopilot(Copilot):
+    """A Copilot CLI that asks a scripted Claude, whose thinking is signed."""
+
+    def __init__(self, base, model, name):
+        super().__init__(base, model)
+        self.environment |= {
+            "COPILOT_PROVIDER_TYPE": "anthropic", "COPILOT_MODEL": name,
+            "COPILOT_PROVIDER_BASE_URL": f"http://127.0.0.1:{model.port}",
+        }  # fmt: skip
+
+    def turn(self, *calls):
+        number, prompt = self.model.script(*([call] for call in calls))
+        finish(self.start(prompt), f"[{number}]")
+        return self.model.of(number)
+
+
+def finish(process, closing):
+    output = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == 0, output[-1500:]
+    assert closing.encode() in output
 
 
 def printing(tag, lines=80):
