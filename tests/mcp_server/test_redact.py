@@ -144,7 +144,7 @@ def test_answer_inside_a_longer_output_is_redacted(world, agent, form, before, a
     agent.conversation.assistant("so it is", ident="end")
     agent.append(since=since)
 
-    scan_later(agent, 3600)
+    scan_later(agent)
 
     entries = agent.entries()
     answer = entries["answer"]["message"]
@@ -199,6 +199,19 @@ def test_each_answer_has_an_id_of_its_own(world, agent):
     ids = re.findall(r"answer ([0-9a-f]{16})", process.stdout.decode())
 
     assert len({answer["answer_id"], other["answer_id"], *ids}) == 3
+
+
+def test_answer_stays_if_its_restore_came_too_late(world, agent):
+    """After a turn of more than ten minutes, the answer is the only copy that the agent has."""
+    position = append_open_call(agent, CALL)
+    _, text = agent.call(**CALL)
+    append_answer(agent, position, text)
+    scan_later(agent, 1200)
+
+    entries = agent.entries()
+    assert text_of(entries, "00000003") == "[[extracted-00000003]]"
+    assert text_of(entries, f"answer{position}") == text
+    assert open_requests(world) == []
 
 
 @pytest.mark.parametrize("turn_ends", [True, False], ids=["turn ends", "turn stays open"])

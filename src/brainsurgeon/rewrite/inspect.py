@@ -4,7 +4,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -203,6 +203,16 @@ class Examination(Struct, frozen=True, dict=True):
         until = iso(math.ceil(self.abandoned_at / 60) * 60)
         return f"an open {agent.title} has it in memory: waits for its exit, at most until {until}"
 
+    def _pending(self, requests: Sequence[Request]) -> Iterator[Request]:
+        """Yield the requests that are not too late. An answer stays if its restore is."""
+        late = [one for one in requests if one.lapses_at is not None and one.lapses_at <= self.now]
+        kept = {one.entry_id for one in late if one.action == "restore"}
+        for request in requests:
+            shortens = request.action == "redact"
+            stays = self.settings.keep_purge_control_calls or request.entry_id in kept
+            if request not in late and not (shortens and stays):
+                yield request
+
     @cached_property
     def records(self) -> Records:
         store, record = self.store, self.record
@@ -211,12 +221,7 @@ class Examination(Struct, frozen=True, dict=True):
         if record is None:
             return replace(records, requests=self.asked)
         full = store.calibrations.of(record.id)
-        pending = (
-            request for request in store.requests.of_session(record.id)
-            if (request.lapses_at is None or request.lapses_at > self.now)
-            and not (request.action == "redact" and self.settings.keep_purge_control_calls)
-        )  # fmt: skip
-        requests = (*pending, *self.asked)
+        requests = (*self._pending(store.requests.of_session(record.id)), *self.asked)
         # Before the first change: of a database, some rows would be restored and others not.
         wanted = [
             value for value in records.extractions

@@ -84,7 +84,20 @@ class Requests(Table):
         )
 
     def lapse(self, ids: Iterable[int], now: float, run_id: int | None = None) -> None:
-        self.cancel(ids, "its session was not idle in time, or is excluded or gone", now, run_id)
+        """End requests that came too late.
+
+        With a restore, the redactions of its answers end: they are the only copies of the values
+        that the agent has.
+        """
+        ids = [*ids]
+        answers = self._column(
+            "SELECT r.id FROM requests r JOIN requests w USING (session_id, entry_id)"
+            " WHERE r.action = 'redact' AND w.action = 'restore'"
+            " AND w.id IN (SELECT value FROM json_each(?))",
+            json.dumps(ids),
+        )
+        why = "its session was not idle in time, or is excluded or gone"
+        self.cancel([*ids, *answers], why, now, run_id)
 
     def lapse_missed(self, expired: Iterable[int], now: float, run_id: int | None) -> None:
         """End requests of missing sessions: restores, which hold their values, if they `expired`.
