@@ -117,7 +117,7 @@ def help_of_commands() -> str:
 
 
 def keys() -> str:
-    of_user = {"roots": "OpenClaw's agents", "state_dir": "`~/.local/state/brainsurgeon`"}
+    of_user = {"roots": "see [roots](#roots)", "state_dir": "`~/.local/state/brainsurgeon`"}
     rows = ["| key | default | description |", "| --- | --- | --- |"]
     for key, value, description in flat(Settings()):
         text = "none" if value == {} else "not set" if value is None else f"`{toml(value)}`"

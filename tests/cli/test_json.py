@@ -64,7 +64,7 @@ def run_every_command(world, conversation):
         call("show", "main/s"), call("show", pair), call("show", pair, "--why"),
         call("show", expired), call("show", "nothing"), call("sessions", "x"), call("restore"),
         call("restore", ident), call("restore", ident), call("pin", ident, "--recent", "7"),
-        call("relieve", "main/s", "--dry-run"), call("estimate"),
+        call("relieve", "main/s", "--dry-run"), call("status", "--estimate"),
     ]  # fmt: skip
     conversation.user()
     append(path, [conversation.lines[-1]])

@@ -1,6 +1,7 @@
-"""Homes of agents on this machine: reported if they exist, scanned only if configured."""
+"""Homes of agents on this machine: which are scanned, and what is said of the others."""
 
 import json
+import os
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from brainsurgeon.config import RootTable, load
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.init import homes, linked, unused_homes
 from brainsurgeon.operations.report import report
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.sessions import sessions
 from brainsurgeon.operations.status import status
@@ -32,7 +34,7 @@ def settings():
 @pytest.fixture
 def all_homes(own_home):
     """Create homes of all four agents, and a session of Claude Code and of Codex."""
-    for place in (".openclaw/agents", ".claude/projects/-w", ".pi/agent/sessions",
+    for place in (".openclaw/agents/main", ".claude/projects/-w", ".pi/agent/sessions",
                   ".codex/sessions/2026/11/21"):  # fmt: skip
         (own_home / place).mkdir(parents=True)
     conversation = ClaudeConversation()
@@ -85,6 +87,39 @@ def test_homes_covered_by_a_root_are_omitted(all_homes, settings):
 def test_only_openclaw_is_scanned_without_configuration(all_homes, settings):
     """Without configured roots, no sessions of the other agents are listed."""
     assert listed(settings) == []
+
+
+def test_every_agent_is_scanned_without_configuration_and_openclaw(all_homes, settings):
+    """A user of other agents needs no configuration; the first scan says what it found."""
+    (all_homes / ".openclaw/agents/main").rmdir()
+    first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
+
+    assert sorted(session.session for session in listed(settings)) == [
+        "claude-code:-w/s", "codex:-home-dev-demo/rollout-1",
+    ]  # fmt: skip
+    text = "\n".join(runs.report(first))
+    assert f"Claude Code: {all_homes}/.claude/projects" in text
+    assert f'  path = "{all_homes}/.claude/projects"' in text
+    assert unused_homes(settings) == []
+
+
+def test_no_session_is_missing_since_openclaw_came(all_homes, settings):
+    """Without configuration, values stay although only OpenClaw's sessions are scanned now."""
+    (all_homes / ".openclaw/agents/main").rmdir()
+    conversation = ClaudeConversation()
+    for _ in range(4):
+        conversation.turn()
+    path = all_homes / ".claude/projects/-w/s.jsonl"
+    path.write_bytes(conversation.bytes())
+    os.utime(path, (time.time() - 9000,) * 2)
+    with open_store(settings.state_dir) as store:
+        assert scan(settings, store).values_extracted > 0
+        (all_homes / ".openclaw/agents/main").mkdir()
+        for day in range(40):
+            later = time.time() + day * 86_400
+            retention(settings, store, clock=lambda later=later: later)
+
+        assert [session.missed_at for session in store.sessions.all()] == [None]
 
 
 def test_suggested_configuration_adds_a_home_and_keeps_the_default(all_homes, settings, tmp_path):

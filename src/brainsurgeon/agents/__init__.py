@@ -4,6 +4,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +77,21 @@ def learn(forms: Formats) -> None:
     FORMATS.update(known)
 
 
-def default_root() -> str:
-    """Return the root of a configuration that names none."""
-    return OPENCLAW.home.root()
+def homes_here() -> list[tuple[Agent, str]]:
+    """Return the agents whose sessions are on this machine, and the directories of these."""
+    candidates = ((agent, agent.home.root()) for agent in AGENTS)
+    return [(agent, root) for agent, root in candidates if root and os.path.isdir(root)]
+
+
+def default_roots() -> list[str]:
+    """Return the roots of a configuration that names none.
+
+    That is the root of the first agent if anything is in it, else those of all agents.
+    """
+    here, first = [root for _, root in homes_here()], AGENTS[0].home.root()
+    with suppress(OSError):
+        here = [first] if os.listdir(first) else here
+    return here or [first]
 
 
 def with_files_beside(root: str) -> str:

@@ -137,6 +137,9 @@ def _restore_all(
     overfull = operations.restore.overfull_after(settings, store, time.time(), session=session)
     if overfull:
         notify(render.sessions.overfull(overfull))
+    named = [session] if session else []
+    if pristine:
+        operations.pause.pause(settings, store, time.time(), sessions=named)
     quiet = options.given.json or session is not None
     with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
         done = operations.restore.restore_all(
@@ -146,7 +149,38 @@ def _restore_all(
     in_json = render.sessions.restored_all_json(done, overfull)
     text = partial(render.sessions.restored_all, waited=patience > 0)
     options.print_answer(in_json, text, done)
+    notify(render.sessions.what_follows(session, paused=pristine, keep=settings.keep_after_restore))
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
+
+
+def pause(
+    until: str | None = Option(
+        None, metavar="TIME", help="End of the pause: 2h, 3d, or a time in ISO 8601."
+    ),
+    end: bool = Option(False, "--end", help="End the pause, or that of --session."),
+    session: options.Sessions = None,
+) -> None:
+    """Pause extraction: scans extract nothing until the pause ends.
+
+    Restores and other requests are still carried out, and values still expire.
+
+    \b
+    Examples:
+      brainsurgeon pause --until 2h
+      brainsurgeon pause --end
+    """  # noqa: D301
+    if end and until is not None:
+        raise UsageError("--end cannot be combined with --until")
+    settings, now = options.load_settings(), time.time()
+    with options.recovered_store(settings) as store:
+        if end:
+            left = operations.pause.end(settings, store, now, sessions=session or ())
+        else:
+            moment = None if until is None else options.parse_moment("--until", until, now)
+            left = operations.pause.pause(
+                settings, store, now, until=moment, sessions=session or ()
+            )
+    options.print_answer({"pauses": left}, render.runs.pauses, left)
 
 
 def archive(

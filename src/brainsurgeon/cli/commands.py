@@ -20,7 +20,7 @@ from brainsurgeon.model.text import readable_lines
 # The module of each command but `store`. Only the module of the given command is imported.
 COMMANDS = {
     "scan": "run", "status": "run", "restore": "change", "pin": "change", "extract": "change",
-    "archive": "change", "sessions": "show", "estimate": "show", "show": "show",
+    "archive": "change", "pause": "change", "sessions": "show", "show": "show",
     "evidence": "show", "history": "show", "init": "setup", "config": "setup", "hook": "setup",
     "run": "run", "mcp": "run", "relieve": "change", "doctor": "run",
 }  # fmt: skip

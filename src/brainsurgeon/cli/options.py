@@ -138,6 +138,14 @@ def parse_seconds(option: str, text: str) -> float:
     return math.inf if seconds is None else seconds
 
 
+def parse_moment(option: str, text: str, now: float) -> float:
+    """Return the Unix time that a duration from now or a time in ISO 8601 names."""
+    from brainsurgeon.model.text import parse_time
+
+    moment = parse_time(text, zone=None)
+    return now + parse_seconds(option, text) if moment is None else moment
+
+
 def store_to_write(settings: Settings, *, new_store: bool = False) -> Store:
     from brainsurgeon.lookup.opening import open_to_write
 

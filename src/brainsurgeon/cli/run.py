@@ -22,6 +22,8 @@ from brainsurgeon.model.reports import RetentionReport, ScanReport, Watch
 from brainsurgeon.model.text import readable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from brainsurgeon.config import Settings
     from brainsurgeon.store import Store
 
@@ -48,6 +50,8 @@ def scan(
       brainsurgeon scan --dry-run --session main/0f3c
     """  # noqa: D301  \b keeps the example from being reflowed
     settings = options.load_settings()
+    if verbose and not dry_run:
+        raise UsageError("--verbose needs --dry-run")
     if only_retention:
         if session or verbose:
             raise UsageError("--retention cannot be combined with --session or --verbose")
@@ -123,6 +127,7 @@ def _print_scan(
     *, is_first: bool = False,
 ) -> None:  # fmt: skip
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
+    happened = happened or bool(is_first and (report.used_homes or report.homes))
     if options.given.json:
         answer = render.runs.report_json(report) | ({"retention": retained} if retained else {})
         before, after = render.formatting.document(answer).split('"sessions": []', 1)
@@ -235,9 +240,13 @@ Form = StrEnum("Form", ["text", "html", "prometheus"])
 
 def status(
     check: bool = Option(False, help="For monitors: print one line; exit with 1 on trouble."),
-    max_age: str = Option(
-        "15m", "--max-age", help="With --check or --json: report a last run older than this."
+    max_age: str | None = Option(
+        None, help="With --check or --json: report a last run older than this. Default: 15m."
     ),
+    estimate: bool = Option(
+        False, help="Compare the cost of recorded calls under five policies, see below."
+    ),
+    session: options.Sessions = None,
     form: Form = Option(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
     ),
@@ -253,24 +262,49 @@ def status(
     The report page is a single file. Without --previews it contains no content of sessions.
 
     \b
-    Example:
+    Policies of --estimate:
+      raw         extract nothing
+      configured  extract by your configuration
+      lean        extract by the profile lean
+      cold        extract only when the provider's prompt cache is cold
+      always      extract at once
+
+    \b
+    Examples:
       brainsurgeon status --format html --open
+      brainsurgeon status --estimate
     """  # noqa: D301
+    is_text, in_json = form is Form.text, options.given.json
+    others = (check, max_age, not is_text, output, force, show, previews)
+    _refuse(
+        ("--session needs --estimate", session and not estimate),
+        ("--estimate takes --session and --json only", estimate and any(others)),
+        ("--open and --previews need --format html", form is not Form.html and (show or previews)),
+        (f"--check cannot be combined with --format {form.value}", check and not is_text),
+        ("--json cannot be combined with --format prometheus", in_json and form is Form.prometheus),
+        ("--output needs --format html or prometheus", output and is_text),
+        ("--force needs --format html or prometheus", force and is_text),
+        ("--max-age needs --check or --json", max_age and not (check or in_json)),
+    )
     settings = options.load_settings()
-    if form is not Form.html and (show or previews):
-        raise UsageError("--open and --previews need --format html")
-    if form is not Form.text:
-        if check or (options.given.json and form is Form.prometheus):
-            wrong = "--check" if check else "--json"
-            raise UsageError(f"{wrong} cannot be combined with --format {form.value}")
-        if form is Form.html:
-            _write_page(settings, output, force=force, previews=previews, show=show)
-        else:
-            _write_metrics(settings, output, force=force)
-        return
-    if output or force:
-        wrong = "--output" if output else "--force"
-        raise UsageError(f"{wrong} needs --format html or prometheus")
+    if estimate:
+        _estimate(settings, session or ())
+    elif form is Form.html:
+        _write_page(settings, output, force=force, previews=previews, show=show)
+    elif form is Form.prometheus:
+        _write_metrics(settings, output, force=force)
+    else:
+        _print_status(settings, check=check, max_age=max_age or "15m")
+
+
+def _refuse(*combinations: tuple[str, object]) -> None:
+    """Raise UsageError with the message of the first combination that was given."""
+    for message, given in combinations:
+        if given:
+            raise UsageError(message)
+
+
+def _print_status(settings: Settings, *, check: bool, max_age: str) -> None:
     now = time.time()
     with options.store_to_read(settings) as store:
         current = operations.status.status(settings, store, now)
@@ -284,6 +318,12 @@ def status(
     else:
         options.print_text(render.runs.status(current, now, troubles))
     raise typer.Exit(1 if check and troubles else 0)
+
+
+def _estimate(settings: Settings, names: Sequence[str]) -> None:
+    with options.store_to_read(settings) as store:
+        found = operations.estimate.estimate(settings, store, names, time.time())
+    options.print_answer(render.estimate.estimate_json(found), render.estimate.estimate, found)
 
 
 def _write_page(

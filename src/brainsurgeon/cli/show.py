@@ -102,29 +102,6 @@ def _print_decisions(session: str) -> None:
     options.print_answer(in_json, render.turns.decisions, context)
 
 
-def estimate(session: list[str] | None = Argument(None, help="Only these sessions.")) -> None:
-    """Compare the cost of recorded calls under five policies.
-
-    Writes nothing.
-
-    \b
-    Policies:
-      raw         extract nothing
-      configured  extract by your configuration
-      lean        extract by the profile lean
-      cold        extract only when the provider's prompt cache is cold
-      always      extract at once
-
-    \b
-    Examples:
-      brainsurgeon estimate
-      brainsurgeon estimate main/0f3c
-    """  # noqa: D301
-    with options.reading() as (settings, store):
-        found = operations.estimate.estimate(settings, store, session or (), time.time())
-    options.print_answer(render.estimate.estimate_json(found), render.estimate.estimate, found)
-
-
 def show(
     name: str | None = Argument(
         None,

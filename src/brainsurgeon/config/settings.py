@@ -304,12 +304,18 @@ class RootSettings(SettingsTable):
         dict, "`[formats.NAME]`: descriptions of logs whose format is not known"
     )
 
-    def root_directories(self) -> list[Root]:
+    def root_directories(self, *, every: bool = False) -> list[Root]:
+        """Return the roots; without any in the configuration, those of the agents found here.
+
+        `every` adds the others' homes then, so that no session is missing since an agent came.
+        """
         databases = self.databases != "off"
         if not self.roots:
-            from brainsurgeon.agents import default_root  # noqa: PLC0415
+            from brainsurgeon.agents import default_roots, homes_here  # noqa: PLC0415
 
-            return [Root(default_root(), required=False, databases=databases)]
+            others = [root for _, root in homes_here()] if every else []
+            paths = dict.fromkeys([*default_roots(), *others])
+            return [Root(path, required=False, databases=databases) for path in paths]
         return [
             Root(
                 root.path,

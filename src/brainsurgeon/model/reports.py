@@ -68,11 +68,22 @@ class ScanReport(ScanTotals):
     interrupted: list[str] = field(default_factory=list)  # rewrites still open after this run
     databases: list[DatabaseStatus] = field(default_factory=list)  # only in a dry run
     stopped: bool = False
-    homes: list[UnusedHome] = field(default_factory=list)  # before the end of the first run
+    pauses: tuple[Pause, ...] = ()
+    # Until the end of the first run:
+    homes: list[UnusedHome] = field(default_factory=list)  # that are not scanned
+    used_homes: list[FoundHome] = field(default_factory=list)  # that no configuration names
 
     @property
     def failed(self) -> bool:
         return self.files_failed > 0 or any(problem.failed for problem in self.unreadable)
+
+
+class Pause(Struct, frozen=True):
+    """A time in which scans extract nothing, of all sessions or of one."""
+
+    session: str  # its title; "" for all
+    since: float
+    until: float | None = None  # None: until it is ended
 
 
 class FoundHome(Struct, frozen=True):
@@ -541,8 +552,9 @@ class Expiring(Struct, frozen=True):
 
 
 TroubleKind = Literal[
-    "disabled", "programs", "failed_sessions", "blocked_sessions", "roots", "interrupted_rewrites",
-    "kept_files", "held_back", "damaged_values", "lost_values", "expiring_values", "disks",
+    "disabled", "pauses", "programs", "failed_sessions", "blocked_sessions", "roots",
+    "interrupted_rewrites", "kept_files", "held_back", "damaged_values", "lost_values",
+    "expiring_values", "disks",
 ]  # fmt: skip
 
 
@@ -611,6 +623,7 @@ class TokensStatus(Struct, frozen=True):
 
 class Status(Struct, frozen=True):
     enabled: bool
+    pauses: tuple[Pause, ...]
     daemon: DaemonStatus
     sessions_by_state: dict[str, int]
     reasons: dict[str, int]

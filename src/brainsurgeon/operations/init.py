@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.agents import AGENTS, INSTALLS, default_root, with_files_beside
+from brainsurgeon.agents import AGENTS, INSTALLS, with_files_beside
 from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
 from brainsurgeon.errors import FailedError, UsageError
@@ -309,7 +309,8 @@ def why_no_agent(setup: Setup) -> str | None:
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run `brainsurgeon init` without sudo, as the user who owns the agents ({user})"
-    return f"you have no sessions yet; OpenClaw keeps them in {default_root()}"
+    places = "; ".join(f"{agent.title}: {root}" for agent in AGENTS if (root := agent.home.root()))
+    return f"you have no sessions yet. Agents keep them here: {places}"
 
 
 def _configuration(homes: Iterable[FoundHome]) -> str:
@@ -352,11 +353,16 @@ def homes(even_missing: Collection[str] = ()) -> list[FoundHome]:
     ]  # fmt: skip
 
 
+def used_homes(settings: Settings) -> list[FoundHome]:
+    """Return the homes that are scanned although no configuration names a root."""
+    paths = set() if settings.roots else {root.path for root in settings.root_directories()}
+    return [home for home in homes() if home.path in paths]
+
+
 def unused_homes(settings: Settings) -> list[UnusedHome]:
     roots = [os.path.realpath(root.path) for root in settings.root_directories()]
-    # Configured roots replace the default root, so the lines must name it, too.
-    default = default_root()
-    kept = [default] if not settings.roots and os.path.isdir(default) else []
+    # Configured roots replace the default roots, so the lines must name these, too.
+    kept = [] if settings.roots else [home.path for home in used_homes(settings)]
     unused = []
     for home in homes():
         path = os.path.realpath(home.path)

@@ -382,7 +382,7 @@ def _spare_blocked(
 
 def _roots(settings: Settings) -> list[Root]:
     """Return the roots. Databases count in retention even if scans skip them."""
-    return [replace(root, databases=True) for root in settings.root_directories()]
+    return [replace(root, databases=True) for root in settings.root_directories(every=True)]
 
 
 def give_way() -> None:

@@ -20,6 +20,7 @@ from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
+from brainsurgeon.operations.pause import pauses
 from brainsurgeon.rewrite import inspect, recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
 from brainsurgeon.rewrite.inspect import why_blocked
@@ -103,9 +104,9 @@ def scan(
     report = ScanReport(dry_run, settings.enabled)
     if not store.facts.get("last_run_at"):
         # These modules are slow to import.
-        from brainsurgeon.operations.init import linked, unused_homes  # noqa: PLC0415
+        from brainsurgeon.operations.init import unused_homes, used_homes  # noqa: PLC0415
 
-        report.homes = unused_homes(settings) if dry_run else linked(settings)
+        report.homes, report.used_homes = unused_homes(settings), used_homes(settings)
     if dry_run:
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
@@ -139,8 +140,10 @@ class _Scan:
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
-        self._only, rules = only.paths, inspect.rules_of(settings)
+        self._pauses = pauses(store, clock())
+        self._only, rules = only.paths, inspect.rules_of(settings) + self._pauses.key()
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
+        report.pauses = self._pauses.listed()
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield
         self._full: dict[str, Fullness] = {}
@@ -314,7 +317,8 @@ class _Scan:
             records = examined.records
             relief = asked_relief(records) is not None
             in_memory = None if named or relief else examined.kept_in_memory()
-            extract = not (in_memory or inspect.excluded(file, self._settings))
+            stays = self._pauses.covers(file.path) or inspect.excluded(file, self._settings)
+            extract = not (in_memory or stays)
             planner = inspect.Planner(examined, records, extract, dry_run, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan

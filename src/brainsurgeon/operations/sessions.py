@@ -29,6 +29,7 @@ from brainsurgeon.model.reports import (
 )
 from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
+from brainsurgeon.operations.pause import pauses
 from brainsurgeon.operations.retention import moment
 from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import RecordedCalls
@@ -65,7 +66,7 @@ def summaries(
     settings: Settings, store: Store, sessions: Iterable[Session], now: float
 ) -> list[SessionSummary]:
     totals, states = store.extractions.totals(), store.files.all()
-    rules = inspect.rules_of(settings)
+    rules = inspect.rules_of(settings) + pauses(store, now).key()
     listed = []
     for session in sessions:
         record = session.record

@@ -24,6 +24,7 @@ from brainsurgeon.model.reports import DatabaseStatus, Metric, RootStatus, Troub
 from brainsurgeon.model.session_files import Root, SessionFile, Unreadable
 from brainsurgeon.model.text import lasting
 from brainsurgeon.operations.init import unused_homes
+from brainsurgeon.operations.pause import pauses
 from brainsurgeon.operations.retention import expiring
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.troubles import (
@@ -96,7 +97,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     lost, soon = lost_values(settings, store), expiring(settings, store, now)
     retention = cron_trigger(settings.retention_cron) if pid and settings.retention_cron else None
     return reports.Status(
-        settings.enabled,
+        settings.enabled, pauses(store, now).listed(),
         reports.DaemonStatus(
             pid, last, _next(scan_trigger(settings), last, now) if pid else None,
             store.facts.get("last_retention_run_at"),

@@ -14,6 +14,7 @@ from brainsurgeon.lookup.sessions import EMPTY
 from brainsurgeon.model.reports import Expiring, LostValues, Trouble
 from brainsurgeon.model.session_files import Unreadable
 from brainsurgeon.model.text import counted, iso
+from brainsurgeon.operations.pause import LONG, pauses
 from brainsurgeon.planning.retention import MISSING, SILENT
 from brainsurgeon.sessions.discovery import any_format, discover
 from brainsurgeon.sessions.row_listing import list_rows
@@ -52,6 +53,7 @@ def troubles(
             Trouble("roots", f"{root}: {why}")
             for root, why in root_problems(settings, store, problems).items()
         ),
+        *_of_pauses(store, now),
         *_of_rewrites(store),
         *_of_values(settings, store, lost),
         *map(_of_expiring, expiring),
@@ -95,6 +97,15 @@ def _of_sessions(store: Store, now: float) -> Iterator[Trouble]:
         )  # fmt: skip
     for path, why in store.files.blocked(now - BLOCKED).items():
         yield Trouble("blocked_sessions", f"{path}: blocked for more than a day, {why}")
+
+
+def _of_pauses(store: Store, now: float) -> Iterator[Trouble]:
+    for one in pauses(store, now).listed():
+        if one.until is None and now - one.since >= LONG:
+            yield Trouble(
+                "pauses", f"{one.session or 'every session'}: paused for more than seven days",
+                "`brainsurgeon pause --end` ends it",
+            )  # fmt: skip
 
 
 def _of_rewrites(store: Store) -> Iterator[Trouble]:

@@ -80,7 +80,7 @@ def in_one_line(found: Estimate) -> str:
         f" {_share(configured.tokens_paid, raw.tokens_paid)} of"
         f" {'their price' if raw.cost_dollars is None else f'${raw.cost_dollars:,.2f}'},"
         f" and sent {_share(configured.tokens_sent, raw.tokens_sent)} of their tokens"
-        " (`brainsurgeon estimate`)"
+        " (`brainsurgeon status --estimate`)"
     )
 
 

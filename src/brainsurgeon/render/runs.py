@@ -1,5 +1,6 @@
 """Render runs, rollbacks, events, findings, the status and the metrics as text and JSON."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -64,12 +65,42 @@ def report(
         yield from outcome_lines(outcome, done.dry_run, verbose=verbose)
     if not done.enabled:
         yield reports.DISABLED
+    yield from paused(done.pauses)
     yield summary(done)
     if number := done.files_skipped_before:
         yield f"earlier scans left {counted(number, 'session')} of these alone; `exclude` does so"
-    yield from homes(done.homes)
+    yield from [*used(done.used_homes), *homes(done.homes)]
     if done.stopped:
         yield "interrupted" + ("" if done.dry_run else "; the next scan continues")
+
+
+def paused(listed: Sequence[reports.Pause]) -> list[str]:
+    return [
+        f"paused     {safe(one.session) or 'all sessions'}, "
+        + (f"until {local(one.until)}" if one.until is not None else f"since {local(one.since)}")
+        + ": nothing is extracted; `brainsurgeon pause --end` ends this"
+        for one in listed
+    ]
+
+
+def pauses(listed: Sequence[reports.Pause]) -> str:
+    return "\n".join(paused(listed)) or "nothing is paused"
+
+
+def used(found: Sequence[reports.FoundHome]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "",
+        "The configuration names no roots. These were found:",
+        *(f"  {home.agent}: {safe(home.path)}" for home in found),
+        "To keep to some of them, put only these into the configuration:",
+        *(
+            f"  {line}"
+            for home in found
+            for line in ("[[roots]]", f"path = {safe(json.dumps(home.path, ensure_ascii=False))}")
+        ),
+    ]
 
 
 def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
@@ -344,6 +375,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     ]  # fmt: skip
     if store.bytes_padded:
         lines.append(f"padded     {PADDED.format(bytes_(store.bytes_padded))}")
+    lines += paused(state.pauses)
     if tokens.models:
         lines.append(f"cost       {total_cost(tokens.models)}")
     if so_far := saved_so_far(tokens.saved_so_far):

@@ -134,6 +134,20 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
     return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
 
 
+def what_follows(session: str | None, *, paused: bool, keep: float) -> str:
+    """Return what scans do with restored values, and how to change it."""
+    of_session = f" --session {safe(session)}" if session else ""
+    if paused:
+        return (
+            "paused: scans extract nothing here until you end it: "
+            f"brainsurgeon pause --end{of_session}"
+        )
+    return (
+        f"scans may extract these values again after {lasting(keep)}; to prevent that: "
+        f"brainsurgeon pause{of_session}"
+    )
+
+
 def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
     counts = ((answer.values_restored, "value"), (turns, "archive"))
     amounts = " and ".join(counted(number, unit) for number, unit in counts if number)
