@@ -47,7 +47,7 @@ def test_restore_wait_names_the_session_it_waits_for(unscanned, run_on_terminal)
         shown = run_on_terminal("restore", "--all", "--wait", watch=close)
 
     assert "waiting for main/s: " in shown
-    assert shown.splitlines()[-1] == "1 value restored in 1 session; no placeholder is left"
+    assert shown.splitlines()[-2] == "1 value restored in 1 session; no placeholder is left"
     assert b"[[extracted-" not in path.read_bytes()
 
 

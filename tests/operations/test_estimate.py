@@ -33,12 +33,12 @@ def test_estimate_raw_equals_the_recorded_usage(world):
         usage[key] for usage in usages for key in ("input", "cacheRead", "cacheWrite")
     )
     assert raw.tokens_cached == sum(usage["cacheRead"] for usage in usages)
-    assert raw.dollars == pytest.approx(sum(
+    assert raw.cost_dollars == pytest.approx(sum(
         usage["cost"][key] for usage in usages for key in ("input", "cacheRead", "cacheWrite")
     ))  # fmt: skip
     assert file_states(world.base, directories=True) == before
     for name in POLICIES[1:]:
-        assert report.policies[name].dollars < raw.dollars * 0.6
+        assert report.policies[name].cost_dollars < raw.cost_dollars * 0.6
 
 
 def test_estimate_counts_a_session_once_that_is_named_twice(world):
@@ -81,7 +81,7 @@ def test_estimate_uses_configured_prices(world, clock):
     price = {"input": 4, "cache_read": 0.4, "cache_write": 6, "output": 20}
 
     raw = estimate_policies(world, prices={"claude-*": price}).policies["raw"]
-    assert raw.dollars == pytest.approx(raw.tokens_sent * 6 / 1e6)
+    assert raw.cost_dollars == pytest.approx(raw.tokens_sent * 6 / 1e6)
 
 
 def test_estimate_takes_tokens_from_the_growth_of_prompts(world, clock, monkeypatch):

@@ -132,6 +132,7 @@ def test_uncovered_home_is_shown_with_its_configuration_lines(own_home):
     talk = ClaudeConversation()
     talk.turn("x" * 5000)
     path = own_home / ".claude/projects/-w/t.jsonl"
+    (own_home / ".openclaw/agents/main").mkdir(parents=True)
     path.parent.mkdir(parents=True)
     path.write_bytes(talk.bytes())
     assert "no sessions found" in shown(run("sessions"))

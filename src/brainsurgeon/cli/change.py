@@ -149,7 +149,9 @@ def _restore_all(
     in_json = render.sessions.restored_all_json(done, overfull)
     text = partial(render.sessions.restored_all, waited=patience > 0)
     options.print_answer(in_json, text, done)
-    notify(render.sessions.what_follows(session, paused=pristine, keep=settings.keep_after_restore))
+    if not options.given.json and (pristine or any(one.values_restored for one in done)):
+        keep = settings.keep_after_restore
+        options.print_text(render.sessions.what_follows(session, paused=pristine, keep=keep))
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 
