@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.long(proves=("formats", "agents", "planning", "rewrite"
 
 SCANNING = Path(__file__).parent / "live" / "scanning.py"
 TAKEN = b"[[extracted-"
+SETTLED = 2.5  # seconds without a new line after which lines may move
 releases = pytest.mark.parametrize("release", CODEXES)
 paginated = pytest.mark.parametrize("release", [*CODEXES][1:])
 
@@ -135,7 +137,10 @@ def mapped(codex):
 
 
 def shrink(codex, base):
-    configure(base, codex.config / "sessions", "shrink = true\n", when="always", keep_recent=1)
+    configure(
+        base, codex.config / "sessions", "shrink = true\n", when="always", keep_recent=1,
+        keep_after_restore_seconds=0,
+    )  # fmt: skip
 
 
 @paginated
@@ -146,6 +151,7 @@ def test_a_thread_that_became_smaller_and_its_forks_go_on(driven, tmp_path, rele
     driven.turn(printing("first fork", 2), words=["fork", thread])
     first = driven.path.stem[-36:]
     shrink(driven, tmp_path)
+    time.sleep(SETTLED)
     ours(driven, "scan")
 
     assert len(path.read_bytes()) < 0.7 * len(before)
@@ -162,6 +168,7 @@ def test_a_thread_that_became_smaller_and_its_forks_go_on(driven, tmp_path, rele
         shown = ask(thread, method="thread/read", includeTurns=True)
     assert len(shown["thread"]["turns"]) == 5
 
+    time.sleep(SETTLED)
     ours(driven, "restore", "--all")
     assert path.read_bytes()[: len(before)] == before
     assert mapped(driven)[0] == []
@@ -183,6 +190,7 @@ def test_forks_made_while_lines_move_fail_loudly_or_are_right(driven, tmp_path, 
         assert scanning.stdout.readline() == b"scanning\n"
         for number in range(30):
             known = set(driven.config.rglob("rollout-*.jsonl"))
+            time.sleep(SETTLED)  # no line moves while a fork is loaded, or just after
             try:
                 driven.turn(printing(f"fork {number}", 2), words=["fork", thread])
             except AssertionError:
@@ -190,12 +198,13 @@ def test_forks_made_while_lines_move_fail_loudly_or_are_right(driven, tmp_path, 
             made += {*driven.config.rglob("rollout-*.jsonl")} - known
         scanning.send_signal(signal.SIGTERM)
         counts = json.loads(scanning.stdout.read())
+    time.sleep(SETTLED)
     ours(driven, "scan")
     ours(driven, "restore", "--all")
     print(f"{release}: {failed} of 30 forks failed, beside {counts}")
 
-    assert counts["changed"] > 3
-    assert counts["restored"] > 3
+    assert counts["changed"] > 10
+    assert counts["restored"] > 10
     assert failed < 15
     assert mapped(driven)[0] == []
     for fork in made:
@@ -210,6 +219,7 @@ def test_a_migrated_thread_gets_its_values_back(driven, release):
     pruned = driven.path.read_bytes().count(TAKEN)
     driven.use("0.171.0")
     assert driven.run("migrate-rollouts", "--apply").returncode == 0
+    time.sleep(SETTLED)
     assert driven.path.read_bytes().count(TAKEN) == pruned > 0
     ours(driven, "restore", "--all")
 

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import pytest
+import zstandard
 
 from brainsurgeon.agents import calling_session
 from brainsurgeon.agents.codex.locks import BUSY, COORDINATION, LOCKS, writer_locks
@@ -341,3 +342,20 @@ def test_results_that_a_release_writes_elsewhere_come_back(codex):
 
 def context_title(codex, path):
     return context(codex.settings(**LEAN), codex.store, str(path), codex.clock()).session
+
+
+def test_compressed_archives_are_named_and_stay_as_they_are(codex):
+    """Codex may compress old archived threads; `restore --all` names their placeholders."""
+    path = codex.sample("legacy-0.145.0")
+    codex.scan(**LEAN)
+    archived = codex.root / "archived_sessions" / f"{NAME}.zst"
+    archived.parent.mkdir()
+    archived.write_bytes(zstandard.compress(path.read_bytes()))
+    taken = {one.decode() for one in TAKEN.findall(path.read_bytes())}
+    path.unlink()
+    before = archived.read_bytes()
+    [gone, named] = codex.restore_all()
+
+    assert (gone.state, named.session) == ("gone", str(archived))
+    assert {one.partition(":")[0] for one in named.left} == taken
+    assert archived.read_bytes() == before

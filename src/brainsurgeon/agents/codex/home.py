@@ -35,6 +35,7 @@ def key_of(path: str) -> str:
 
 class CodexHome(Home):
     name_pattern = "rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
+    archives = r"^rollout-.*\.jsonl\.zst$"
     note = "where Codex stores offsets into a file, placeholders save tokens, but no bytes"
 
     def owner(self, path: str) -> Owner | None:

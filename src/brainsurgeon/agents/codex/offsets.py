@@ -7,6 +7,7 @@ whatever was there before, and a repair that a crash interrupted is simply made 
 import os
 import re
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,6 +40,7 @@ _OFFSETS = (
 _ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":([0-9]{1,15}),')
 _NUMBER = ("payload", "history_base", "end_byte_offset")
 _ROOM = 15  # characters that a number gets if it needs more than it has
+_MOMENT = 2.0  # seconds
 _LONGEST = 16 << 20  # bytes of a first line
 
 Edges = Mapping[int, int]  # where the line with an ordinal begins; the last one is the end
@@ -189,11 +191,13 @@ class Repair:
 
     def prepare(self, held: ExitStack) -> None:
         """Open the files to change. Raises RefusedError if another process has one open."""
-        for found, _ in self._lines:
+        for found, new in self._lines:
             descriptor = held.enter_context(opened(found.path, os.O_RDWR))
             same = os.pread(descriptor, len(found.raw), 0) == found.raw
             if not leases.take(descriptor) or not same or os.fstat(descriptor).st_nlink != 1:
                 raise RefusedError("another process has a file open that begins in it")
+            if len(new) != len(found.raw):
+                check_settled(descriptor)
             self._descriptors[found.path] = descriptor
 
     def carry_out(self) -> None:
@@ -210,6 +214,12 @@ class Repair:
         for table, offset, ordinal, *values in self._rows:
             where = f"WHERE thread_id = ? AND {ordinal} = ?"
             index.execute(f"UPDATE {table} SET {offset} = ? {where}", values)  # noqa: S608
+
+
+def check_settled(descriptor: int) -> None:
+    """Raise RefusedError if lines were added just now: Codex writes its index a moment later."""
+    if 0 <= time.time() - os.fstat(descriptor).st_mtime < _MOMENT:
+        raise RefusedError("Codex has just written it")
 
 
 def _edge(edges: Edges, ordinal: int) -> int:

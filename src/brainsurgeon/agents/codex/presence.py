@@ -39,22 +39,21 @@ class CodexPresence(Presence):
         return "no edits"
 
     def mend(self, path: str, *, rewritten: bool = True) -> None:
-        def find(repair: Repair) -> None:
-            repair.find_own(path)
-            if rewritten:
-                repair.find(path, edges_at(path))
-
         if not (at := thread_of(path)) or not os.path.exists(path):
             return
         with explained(), offsets.opened(path) as descriptor:
             if not is_paginated(descriptor) or not (rewritten or offsets.first_line(path)):
                 return
-        repair = None
-        with suppress(*() if rewritten else (RefusedError,)), explained():
-            find(repair := Repair(at[0]))
-        if repair and repair.needed:
-            with explained(), _locked(*at, find) as held:
-                held.carry_out()
+        finds: list[Callable[[Repair], None]] = [lambda repair: repair.find_own(path)]
+        if rewritten:
+            finds.append(lambda repair: repair.find(path, edges_at(path)))
+        for find in finds:
+            repair = None
+            with suppress(*() if rewritten else (RefusedError,)), explained():
+                repair = _found(at[0], find)
+            if repair and repair.needed:
+                with explained(), _locked(*at, find) as held:
+                    held.carry_out()
 
     def thread_in(self, meta: Mapping[str, Any]) -> str | None:
         thread = meta.get("threadId")
@@ -67,12 +66,19 @@ class CodexPresence(Presence):
         return max(glob(pages), key=os.path.getmtime, default=None) if thread else None
 
 
+def _found(home: str, find: Callable[[Repair], None]) -> Repair:
+    repair = Repair(home)
+    find(repair)
+    return repair
+
+
 @contextmanager
 def _exchanging(path: str, home: str, thread: str, new: int | None) -> Iterator[str | None]:
     if new is None or not is_paginated(new):
         with writer_locks(os.path.join(home, LOCKS), lambda: [thread]) as why:
             yield why
         return
+    offsets.check_settled(new)
     edges = offsets.edges_of(new)
     with _locked(home, thread, lambda repair: repair.find(path, edges)) as repair:
         yield None
@@ -86,8 +92,7 @@ def _locked(home: str, thread: str, find: Callable[[Repair], None]) -> Iterator[
     repairs = list[Repair]()
 
     def threads() -> set[str]:
-        repairs.append(Repair(home))
-        find(repairs[0])
+        repairs.append(_found(home, find))
         return {thread, *repairs[0].threads}
 
     with ExitStack() as held:
