@@ -206,7 +206,7 @@ def open_below(root: str, directory: str) -> int:
 
 
 @contextmanager
-def plain_file(name: str, directory: int) -> Iterator[int]:
+def plain_file(name: str, directory: int | None = None) -> Iterator[int]:
     try:
         descriptor = os.open(name, _OPEN | getattr(os, "O_NOATIME", 0), dir_fd=directory)
     except PermissionError:  # only the owner may use O_NOATIME

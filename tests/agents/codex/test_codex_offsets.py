@@ -142,6 +142,12 @@ def compressed_fork(codex):
     fork.unlink()
 
 
+def blank_line(codex):
+    thread = next(codex.directory.glob(f"*{thread_id(1)}.jsonl"))
+    thread.write_bytes(b"\n" + thread.read_bytes())
+    os.utime(thread, (0, 0))
+
+
 def wrong_offset(codex):
     with closing(sqlite3.connect(codex.root / INDEX)) as index:
         index.execute("UPDATE thread_turns SET rollout_byte_offset = 5 WHERE rollout_ordinal = 1")
@@ -149,7 +155,8 @@ def wrong_offset(codex):
 
 
 @pytest.mark.parametrize(
-    "strange", [unknown_migration, no_index, index_elsewhere, compressed_fork, wrong_offset]
+    "strange",
+    [unknown_migration, no_index, index_elsewhere, compressed_fork, wrong_offset, blank_line],
 )
 def test_what_is_not_understood_keeps_its_length(codex, strange):
     """Then spaces take the place of values, and no offset is touched."""

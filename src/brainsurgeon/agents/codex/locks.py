@@ -31,32 +31,24 @@ def writer_locks(directory: str, threads: Callable[[], Iterable[str]]) -> Iterat
             yield None
             return
         held.callback(os.close, above)
-        coordination = _lock_file(held, COORDINATION, above)
         deadline = time.monotonic() + _PATIENCE
-        while not _locked(coordination):
-            if time.monotonic() > deadline:
-                yield BUSY
-                return
+        while not (is_free := _locked(held, COORDINATION, above)) and time.monotonic() < deadline:
             time.sleep(0.001)
-        for name in sorted(f"{thread}.lock" for thread in threads()):
-            if not _locked(_lock_file(held, name, above)):
-                yield BUSY
-                return
-            held.callback(_remove, name, above)  # as Codex does
-        yield None
+        for name in sorted(f"{thread}.lock" for thread in threads()) if is_free else ():
+            is_free = is_free and _locked(held, name, above)
+            if is_free:
+                held.callback(_remove, name, above)  # as Codex does
+        yield None if is_free else BUSY
 
 
-def _lock_file(held: ExitStack, name: str, above: int) -> int:
+def _locked(held: ExitStack, name: str, above: int) -> bool:
     descriptor = os.open(name, _OPEN, 0o600, dir_fd=above)
-    held.callback(os.close, descriptor)
-    return descriptor
-
-
-def _locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
         return False
+    held.callback(os.close, descriptor)
     return True
 
 

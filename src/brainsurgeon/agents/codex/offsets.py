@@ -15,14 +15,13 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 
-import zstandard
 from msgspec import Struct
 
 from brainsurgeon.agents.codex.home import ARCHIVED, key_of, thread_of
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import leases, sqlite, transactions
 from brainsurgeon.files.exchange import rewrite_start
-from brainsurgeon.files.reading import FileLines, RefusedError
+from brainsurgeon.files.reading import FileLines, RefusedError, plain_file
 from brainsurgeon.files.retire import CAREFULLY
 from brainsurgeon.formats import splice
 from brainsurgeon.formats.base import dict_or_empty
@@ -41,20 +40,18 @@ _ORDINAL = re.compile(rb'\{"timestamp":"[^"]*","ordinal":([0-9]{1,15}),')
 _NUMBER = ("payload", "history_base", "end_byte_offset")
 _ROOM = 15  # characters that a number gets if it needs more than it has
 _MOMENT = 2.0  # seconds
-_LONGEST = 16 << 20  # bytes of a first line
 
 Edges = Mapping[int, int]  # where the line with an ordinal begins; the last one is the end
 
 
 class FirstLine(Struct, frozen=True):
-    """The first line of a file that begins at an offset in another file."""
-
     path: str
     raw: bytes
-    key: str  # of the other file
-    ordinal: int  # of the line there that is not its own any more
-    start: int  # of the number
-    end: int  # of the spaces behind it
+    is_paginated: bool
+    key: str = ""  # of the file in which this one begins
+    ordinal: int = 0  # of the line there that is not its own any more
+    start: int = 0  # of the number
+    end: int = 0  # of the spaces behind it
 
     def at(self, offset: int) -> bytes:
         number, room = b"%d" % offset, self.end - self.start
@@ -62,47 +59,33 @@ class FirstLine(Struct, frozen=True):
         return self.raw[: self.start] + number + self.raw[self.end :]
 
 
-@contextmanager
-def opened(path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-    descriptor = os.open(path, flags | CAREFULLY)  # of a leased file: BlockingIOError
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def _lines(descriptor: int) -> Iterator[Line]:
     return iter(FileLines(descriptor, os.fstat(descriptor).st_size, check_stop=lambda: None))
 
 
-def is_paginated(descriptor: int) -> bool:
-    header = next(_lines(descriptor), None)
-    entry = parse(header.raw or b"") if header else None
-    return dict_or_empty((entry or {}).get("payload")).get("history_mode") == "paginated"
-
-
-def first_line(path: str) -> FirstLine | None:
-    """Return the first line of a file that begins in another. Raises LookupError if incomplete."""
-    with opened(path) as descriptor:
-        if path.endswith(ARCHIVED):
-            with open(os.dup(descriptor), "rb") as packed, zstandard.open(packed, "rt") as text:
-                raw = text.readline(_LONGEST).encode()
-        else:
-            raw = next((line.raw for line in _lines(descriptor)), None) or b""
-    if (entry := parse(raw)) is None:
-        raise LookupError
-    base = dict_or_empty(entry.get("payload")).get("history_base")
+def first_line(path: str) -> FirstLine:
+    """Return the first line of a file. Raises LookupError if it is not complete."""
+    with plain_file(path) as descriptor:
+        raw = next((line.raw for line in _lines(descriptor)), None) or b""
+    payload = dict_or_empty((parse(raw) or {})["payload"])
+    is_paginated, base = payload.get("history_mode") == "paginated", payload.get("history_base")
     if not isinstance(base, dict):
-        return None
+        return FirstLine(path, raw, is_paginated)
     start, end = splice.locate(raw, [_NUMBER])[_NUMBER]
     end += len(raw[end:]) - len(raw[end:].lstrip(b" "))
-    return FirstLine(path, raw, base["thread_id"], base["end_ordinal_exclusive"], start, end)
+    key, ordinal = base["thread_id"], base["end_ordinal_exclusive"]
+    return FirstLine(path, raw, is_paginated, key, ordinal, start, end)
+
+
+def is_paginated(path: str) -> bool:
+    with suppress(LookupError):
+        return first_line(path).is_paginated
+    return False
 
 
 @lru_cache(1 << 17)  # it never changes; and a file that is being exchanged cannot be opened
-def _begins_in(path: str) -> str | None:
-    found = first_line(path)
-    return found.key if found else None
+def _begins_in(path: str) -> str:
+    return first_line(path).key
 
 
 def edges_of(descriptor: int) -> Edges:
@@ -118,51 +101,52 @@ def edges_of(descriptor: int) -> Edges:
     return edges | {ordinal: at}
 
 
-def edges_at(path: str) -> Edges:
-    with opened(path) as descriptor:
-        return edges_of(descriptor)
+@lru_cache(1)
+def _files(home: str, _moment: float) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the files of a home by their keys, and by those of the files in which they begin."""
+    paths, begun = dict[str, str](), defaultdict[str, list[str]](list)
+    tops = (os.path.join(home, name) for name in ("sessions", "archived_sessions"))
+    for directory, _, names in chain.from_iterable(map(os.walk, tops)):
+        for path in (f"{directory}/{name}" for name in names):
+            if path.endswith(ARCHIVED):
+                raise RefusedError("a thread of this home is compressed")
+            if key := key_of(path):
+                paths[key] = path
+                # One that is not complete yet begins nowhere so far.
+                with suppress(FileNotFoundError, LookupError, splice.UntouchableError):
+                    begun[_begins_in(path)].append(path)
+    return paths, begun
 
 
 class Repair:
-    """What names an offset into a file, and what of it is wrong. Raises RefusedError if unknown."""
+    """What is to be changed where an offset into a file is named. Raises RefusedError if unknown.
 
-    def __init__(self, home: str) -> None:
-        self._index = _index_of(home)
-        self._rows: list[tuple[str, str, str, int, str, int]] = []
+    It is compared with the `edges`, or with those in the file. If `own`, only the place is compared
+    at which the file begins in another one. The files of the home are listed once a `moment`.
+    """
+
+    def __init__(
+        self, home: str, path: str, edges: Edges | None = None, *, own: bool = False,
+        moment: float = 0.0,
+    ) -> None:  # fmt: skip
+        index, self._rows = _index_of(home), list[tuple[str, str, str, int, str, int]]()
         self._lines: list[tuple[FirstLine, bytes]] = []  # first those of files farther below
-        self._descriptors: dict[str, int] = {}
+        self._index, self._descriptors = index, dict[str, int]()
         self.threads: set[str] = set()  # of files that begin in the file, or in one of these
         self.points = False  # whether something names an offset
-        self._paths: dict[str, str] = {}  # of the files of the home, by key
-        self._begun: dict[str, list[str]] = defaultdict(list)  # by the key of the other file
-        tops = (os.path.join(home, name) for name in ("sessions", "archived_sessions"))
-        for directory, _, names in chain.from_iterable(map(os.walk, tops)):
-            for path in (f"{directory}/{name}" for name in names):
-                if key := key_of(path):
-                    self._paths[key] = path
-                    # One that is not complete yet begins nowhere so far.
-                    with suppress(FileNotFoundError, LookupError, splice.UntouchableError):
-                        if base := _begins_in(path):
-                            self._begun[base].append(path)
+        self._paths, self._begun = _files(home, moment or time.monotonic())
+        base = self._paths.get(first_line(path).key) if own else path
+        with sqlite.reading(index, in_use=sqlite.held_open(index)) as opened:
+            migrations = opened.execute("SELECT checksum FROM _sqlx_migrations ORDER BY version")
+            known = blake2b(b"".join(row[0] for row in migrations), digest_size=8).hexdigest()
+            if known not in _KNOWN:
+                raise RefusedError("the index of Codex has a form that this program does not know")
+            if base:
+                self._find(opened, key_of(base), edges or edges_at(base), rows=not own)
 
     @property
     def needed(self) -> bool:
         return bool(self._rows or self._lines)
-
-    def find(self, path: str, edges: Edges, *, rows: bool = True) -> None:
-        """Compare with the file's edges. Without `rows`, only files that begin in it count."""
-        with sqlite.reading(self._index, in_use=sqlite.held_open(self._index)) as index:
-            migrations = index.execute("SELECT checksum FROM _sqlx_migrations ORDER BY version")
-            known = blake2b(b"".join(row[0] for row in migrations), digest_size=8).hexdigest()
-            if known not in _KNOWN:
-                raise RefusedError("the index of Codex has a form that this program does not know")
-            self._find(index, key_of(path), edges, rows=rows)
-
-    def find_own(self, path: str) -> None:
-        """Compare the beginning of a file with the file in which it begins."""
-        found = first_line(path)
-        if found and (base := self._paths.get(found.key)):
-            self.find(base, edges_at(base), rows=False)
 
     def _find(self, index: sqlite3.Connection, key: str, edges: Edges, *, rows: bool) -> None:
         for table, offset, ordinal, ends in _OFFSETS if rows else ():
@@ -173,9 +157,7 @@ class Repair:
                     if right != at:
                         self._rows.append((table, offset, ordinal, right, key, number))
         for path in self._begun.get(key, ()):
-            found = None if path.endswith(ARCHIVED) else first_line(path)
-            if not found:
-                raise RefusedError("a compressed thread begins in it")
+            found = first_line(path)
             self.points, new = True, found.at(_edge(edges, found.ordinal))
             if moved := len(new) - len(found.raw):
                 inner = {one: at + moved * (at > 0) for one, at in edges_at(path).items()}
@@ -192,7 +174,8 @@ class Repair:
     def prepare(self, held: ExitStack) -> None:
         """Open the files to change. Raises RefusedError if another process has one open."""
         for found, new in self._lines:
-            descriptor = held.enter_context(opened(found.path, os.O_RDWR))
+            descriptor = os.open(found.path, os.O_RDWR | CAREFULLY)
+            held.callback(os.close, descriptor)
             same = os.pread(descriptor, len(found.raw), 0) == found.raw
             if not leases.take(descriptor) or not same or os.fstat(descriptor).st_nlink != 1:
                 raise RefusedError("another process has a file open that begins in it")
@@ -214,6 +197,11 @@ class Repair:
         for table, offset, ordinal, *values in self._rows:
             where = f"WHERE thread_id = ? AND {ordinal} = ?"
             index.execute(f"UPDATE {table} SET {offset} = ? {where}", values)  # noqa: S608
+
+
+def edges_at(path: str) -> Edges:
+    with plain_file(path) as descriptor:
+        return edges_of(descriptor)
 
 
 def check_settled(descriptor: int) -> None:

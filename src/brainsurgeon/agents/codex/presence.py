@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape, glob
@@ -11,10 +12,12 @@ from brainsurgeon.agents.agent import Presence
 from brainsurgeon.agents.codex import offsets
 from brainsurgeon.agents.codex.home import CodexHome, thread_of
 from brainsurgeon.agents.codex.locks import LOCKS, writer_locks
-from brainsurgeon.agents.codex.offsets import Repair, edges_at, explained, is_paginated
+from brainsurgeon.agents.codex.offsets import Edges, Repair, explained
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import UUID
 from brainsurgeon.model.session_files import Moving, Signs
+
+_MOMENT = 5.0  # seconds for which the list of a home's files is good enough for a plan
 
 
 class CodexPresence(Presence):
@@ -32,8 +35,7 @@ class CodexPresence(Presence):
     def moving(self, path: str, *, shrinks: bool) -> Moving:
         if at := thread_of(path):
             with suppress(RefusedError), explained():
-                repair = Repair(at[0])
-                repair.find(path, edges_at(path))
+                repair = Repair(at[0], path, moment=time.monotonic() // _MOMENT)
                 if not repair.needed:  # else the offsets are not understood
                     return "all edits" if shrinks or not repair.points else "restores"
         return "no edits"
@@ -41,18 +43,15 @@ class CodexPresence(Presence):
     def mend(self, path: str, *, rewritten: bool = True) -> None:
         if not (at := thread_of(path)) or not os.path.exists(path):
             return
-        with explained(), offsets.opened(path) as descriptor:
-            if not is_paginated(descriptor) or not (rewritten or offsets.first_line(path)):
+        with explained():
+            if not offsets.is_paginated(path) or not (rewritten or offsets.first_line(path).key):
                 return
-        finds: list[Callable[[Repair], None]] = [lambda repair: repair.find_own(path)]
-        if rewritten:
-            finds.append(lambda repair: repair.find(path, edges_at(path)))
-        for find in finds:
+        for own in (True, False) if rewritten else (True,):
             repair = None
             with suppress(*() if rewritten else (RefusedError,)), explained():
-                repair = _found(at[0], find)
+                repair = Repair(at[0], path, own=own)
             if repair and repair.needed:
-                with explained(), _locked(*at, find) as held:
+                with explained(), _locked(*at, path, own=own) as held:
                     held.carry_out()
 
     def thread_in(self, meta: Mapping[str, Any]) -> str | None:
@@ -66,33 +65,28 @@ class CodexPresence(Presence):
         return max(glob(pages), key=os.path.getmtime, default=None) if thread else None
 
 
-def _found(home: str, find: Callable[[Repair], None]) -> Repair:
-    repair = Repair(home)
-    find(repair)
-    return repair
-
-
 @contextmanager
 def _exchanging(path: str, home: str, thread: str, new: int | None) -> Iterator[str | None]:
-    if new is None or not is_paginated(new):
+    if new is None or not offsets.is_paginated(path):
         with writer_locks(os.path.join(home, LOCKS), lambda: [thread]) as why:
             yield why
         return
     offsets.check_settled(new)
-    edges = offsets.edges_of(new)
-    with _locked(home, thread, lambda repair: repair.find(path, edges)) as repair:
+    with _locked(home, thread, path, offsets.edges_of(new)) as repair:
         yield None
         with suppress(Exception):  # `mend` does it later
             repair.carry_out()
 
 
 @contextmanager
-def _locked(home: str, thread: str, find: Callable[[Repair], None]) -> Iterator[Repair]:
+def _locked(
+    home: str, thread: str, path: str, edges: Edges | None = None, *, own: bool = False
+) -> Iterator[Repair]:
     """Hold the locks of a thread, and of all that begin in it. Raises RefusedError if busy."""
     repairs = list[Repair]()
 
     def threads() -> set[str]:
-        repairs.append(_found(home, find))
+        repairs.append(Repair(home, path, edges, own=own))
         return {thread, *repairs[0].threads}
 
     with ExitStack() as held:
