@@ -1,6 +1,8 @@
 """Removing the old file after an exchange, and the lines appended to it late."""
 
+import errno
 import os
+import resource
 import time
 
 import pytest
@@ -140,6 +142,34 @@ def test_order_is_kept_while_the_old_file_gets_its_name_back(
 
     assert path.read_bytes() == OLD + LATE + NEXT + MORE[0] + MORE[1]
     assert directory_names(path) == [NAME]
+
+
+@pytest.mark.parametrize("follows", [b"", NEXT], ids=["alone", "another line follows"])
+def test_half_moved_line_is_removed_only_if_nothing_follows(
+    session, path, other_process, monkeypatch, follows
+):
+    """After a failed move, half a line is removed unless another program's line follows it."""
+    exchanged, write = replace(session), retire.write
+    append_bytes(path.with_name(TEMPORARY), LATE)
+    if follows:
+        other_process.evaluate(f"globals().update(fd=os.open({str(path)!r}, {APPEND}))")
+
+    def writing(descriptor, data):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(NEW) + 7, limits[1]))
+        try:
+            write(descriptor, data)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            if follows:
+                other_process.evaluate(f"os.write(fd, {follows!r})")
+
+    monkeypatch.setattr(retire, "write", writing)
+    with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+        retire_old_file(session, exchanged)
+
+    assert path.read_bytes() == NEW + (LATE[:7] + follows if follows else b"")
+    assert path.with_name(TEMPORARY).read_bytes() == OLD + LATE
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -22,7 +22,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.operations.pause import pauses
 from brainsurgeon.rewrite import inspect, recover
-from brainsurgeon.rewrite.apply import Batch, Planned, apply, end_redactions
+from brainsurgeon.rewrite.apply import Batch, Planned, apply
 from brainsurgeon.rewrite.inspect import why_blocked
 from brainsurgeon.rewrite.recover import Rewrite, Unfinished
 from brainsurgeon.rewrite.relief import asked_relief, outcome_of, plan_due, remember
@@ -353,7 +353,7 @@ class _Scan:
         notice(examined.settings, store, examined.session, examined.now)
         if after and examined.settings.budget.enabled:
             notice_pressure(store, examined.session, after, examined.now)
-        end_redactions(store, examined, planned)
+        _end_redactions(store, examined, planned)
 
     def _count_up(self, store: Store, examined: inspect.Examination, planned: Plan) -> None:
         path = examined.session.file.path
@@ -469,3 +469,23 @@ class _Scan:
 def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
     size = file.fingerprint.size
     return Outcome(file.title, file.path, form, result, reason, size, size)
+
+
+_NO_ANSWER = "the turn of the request contains no complete answer from brainsurgeon"
+_KEPT = "the configuration has keep_purge_control_calls = true"
+
+
+def _end_redactions(store: Store, examined: inspect.Examination, plan: Plan) -> None:
+    """Cancel requests to redact that found nothing, or that the configuration forbids."""
+    if (record := examined.record) is None:
+        return
+    ended = {plan.handled.unanswered: _NO_ANSWER}
+    if examined.settings.keep_purge_control_calls:
+        ended[tuple(
+            request.id for request in store.requests.of_session(record.id)
+            if request.action == "redact" and request.id is not None
+        )] = _KEPT  # fmt: skip
+    if any(ended):
+        with store.transaction():
+            for ids, why in ended.items():
+                store.requests.cancel(ids, why, examined.now, store.runs.current)

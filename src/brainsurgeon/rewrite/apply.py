@@ -605,14 +605,9 @@ class Batch:
             yield waiting
 
 
-NO_ANSWER = "the turn of the request contains no complete answer from brainsurgeon"
-KEPT = "the configuration has keep_purge_control_calls = true"
-
-
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
     """Carry out a plan. Raises NotIdleError if all of it, or a part, has to wait."""
     examined, plan = change.examined, change.plan
-    end_redactions(store, examined, plan)
     if plan.deferred:
         raise NotIdleError(plan.deferred)
     if not plan.edits:
@@ -709,19 +704,3 @@ def _plan_of_requests(examined: Examination, *, at_work: bool) -> Plan:
         if not plan.only_restores:
             raise
         return plan
-
-
-def end_redactions(store: Store, examined: Examination, plan: Plan) -> None:
-    """Cancel requests to redact that found nothing, or that the configuration forbids."""
-    if (record := examined.record) is None:
-        return
-    ended = {plan.handled.unanswered: NO_ANSWER}
-    if examined.settings.keep_purge_control_calls:
-        ended[tuple(
-            request.id for request in store.requests.of_session(record.id)
-            if request.action == "redact" and request.id is not None
-        )] = KEPT  # fmt: skip
-    if any(ended):
-        with store.transaction():
-            for ids, why in ended.items():
-                store.requests.cancel(ids, why, examined.now, store.runs.current)
