@@ -9,7 +9,7 @@ PROGRAM = Path(sys.executable).parent / "brainsurgeon"
 
 
 def test_completion_offers_sessions_by_name_prefix(world, entry_id):
-    """Session arguments complete to matching names, and to nothing without a configuration."""
+    """Names of sessions, ids of entries and numbers of runs, or nothing without a configuration."""
     config = world.config_file()
 
     def complete(line, **environment):
@@ -28,3 +28,5 @@ def test_completion_offers_sessions_by_name_prefix(world, entry_id):
     for line in ("sessions ma", "relieve ma", "archive ma", "show ma", "restore --session ma"):
         assert complete(line) == ["main/s"], line
     assert complete("sessions ma", BRAINSURGEON_CONFIG="/nowhere") == []
+    assert complete(f"restore {entry_id[:4]}") == complete(f"pin {entry_id[:4]}") == [entry_id]
+    assert complete("restore --run ") == ["1"]

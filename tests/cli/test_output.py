@@ -135,6 +135,16 @@ def test_restore_on_a_terminal_prints_the_value_while_a_turn_is_open(
     assert world.store.requests.count_open() == 1
 
 
+def test_restore_says_to_a_person_until_when_the_value_stays(
+    world, conversation, entry_id, run_on_terminal
+):
+    """It also prints the command that keeps the value longer."""
+    shown = run_on_terminal("restore", entry_id, "--config", world.config_file())
+
+    assert "It stays at least until " in shown
+    assert f"brainsurgeon pin {entry_id}" in shown
+
+
 def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
     """`restore --all` names the session and advises on stderr, restores it and exits 0."""
     config = world.base / "config.toml"

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from brainsurgeon.lookup.sessions import all_sessions
+from brainsurgeon.errors import AmbiguousError
+from brainsurgeon.lookup.sessions import Session, all_sessions, session_among
+from brainsurgeon.model.text import short_title
 from building.file_moves import generic_log, with_own_id, write_old_session
 from building.world import dump
 
@@ -124,3 +126,17 @@ def test_a_hard_link_is_listed_beside_its_session(world):
     sessions = all_sessions(world.settings(), world.store)
 
     assert {session.path for session in sessions if session.file} == {str(path), str(other)}
+
+
+def test_short_title_finds_its_session():
+    """What a list prints on a terminal can be pasted, also with less or more of the id."""
+    titles = [
+        f"claude-code:-home-me-{name}/5a5a5a5a-1111-4111-8111-00000000000{number}"
+        for number, name in enumerate(("demo", "other-demo", "else"))
+    ]
+    listed = [Session(title, f"/{at}.jsonl", None, None) for at, title in enumerate(titles)]
+
+    for name in (short_title(titles[2]), "else/5a5a", f"else{titles[2][-37:]}"):
+        assert session_among(listed, name).title == titles[2]
+    with pytest.raises(AmbiguousError, match="demo/5a5a5a5a"):
+        session_among(listed, short_title(titles[0]))

@@ -89,7 +89,7 @@ def test_only_openclaw_is_scanned_without_configuration(all_homes, settings):
     assert listed(settings) == []
 
 
-def test_every_agent_is_scanned_without_configuration_and_openclaw(all_homes, settings):
+def test_every_agent_is_scanned_without_openclaw(all_homes, settings):
     """A user of other agents needs no configuration; the first scan says what it found."""
     (all_homes / ".openclaw/agents/main").rmdir()
     first = scan(settings, open_to_read(settings.state_dir), dry_run=True)

@@ -45,7 +45,9 @@ def restore(
         "With --all, at most ten minutes; --wait 2h sets another limit.",
     ),
     run: str | None = Option(
-        None, help="Restore the values that the run with this number extracted; see `history`."
+        None,
+        help="Restore the values that the run with this number extracted; see `history`.",
+        autocompletion=options.run_numbers,
     ),
 ) -> None:
     """Restore the values of an entry, of a run, or of all sessions.

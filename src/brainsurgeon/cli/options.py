@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from brainsurgeon import render
 from brainsurgeon.errors import BrainsurgeonError, UsageError
-from brainsurgeon.model.text import readable, readable_lines
+from brainsurgeon.model.text import readable, readable_lines, short_titles
 
 if TYPE_CHECKING:
     from brainsurgeon.config import Settings
@@ -48,15 +48,33 @@ def _simplify_help(param: Any) -> None:
         param.display_type_rich = lambda **_: None
 
 
-def session_titles(incomplete: str) -> list[str]:
-    try:
-        from brainsurgeon.config import load
+def _completion(names_in: Callable[[Store, str], Iterable[str]]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        try:
+            from brainsurgeon.config import load
 
-        with store_to_read(load(given.config)[0]) as store:
-            titles = (record.title for record in store.sessions.all())
-            return sorted(title for title in titles if title.startswith(incomplete))
-    except Exception:  # noqa: BLE001  a message would spoil the user's command line
-        return []
+            with store_to_read(load(given.config)[0]) as store:
+                return sorted(names_in(store, incomplete))[:_MOST_COMPLETIONS]
+        except Exception:  # noqa: BLE001  a message would spoil the user's command line
+            return []
+
+    return complete
+
+
+def _session_names(store: Store, begun: str) -> Iterable[str]:
+    short = short_titles(record.title for record in store.sessions.all())
+    names = {name for name in short.values() if name.startswith(begun)}
+    return names or {title for title in short if title.startswith(begun)}
+
+
+def _run_numbers(store: Store, begun: str) -> Iterable[str]:
+    return [str(run.id) for run in store.runs.newest(None) if str(run.id).startswith(begun)]
+
+
+_MOST_COMPLETIONS = 100
+session_titles = _completion(_session_names)
+entry_ids = _completion(lambda store, begun: store.extractions.ids_from(begun, _MOST_COMPLETIONS))
+run_numbers = _completion(_run_numbers)
 
 
 _NAMES = "Path, id, prefix of the id, agent/id, or session key."
@@ -76,8 +94,8 @@ Keys = Annotated[
     ),
 ]
 _ENTRY = "Id of an entry, the beginning of an id, or a placeholder [[extracted-…]]."
-Entry = Annotated[str, Argument(help=_ENTRY)]
-OptionalEntry = Annotated[str | None, Argument(help=_ENTRY)]
+Entry = Annotated[str, Argument(help=_ENTRY, autocompletion=entry_ids)]
+OptionalEntry = Annotated[str | None, Argument(help=_ENTRY, autocompletion=entry_ids)]
 NewStore = Annotated[
     bool,
     Option(

@@ -15,7 +15,7 @@ from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneErro
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.session_files import Fingerprint, SessionFile, Unreadable
-from brainsurgeon.model.text import readable
+from brainsurgeon.model.text import parts_of_title, readable
 from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open_to_show, session_at
 from brainsurgeon.sessions.row_listing import list_rows
 from brainsurgeon.store import Store
@@ -299,6 +299,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
         lambda session: has_header_id(session, name),
         lambda session: session.file is not None and name in keys_of(session.file),
         lambda session: _begins_with(session, name),
+        lambda session: _fits_short_title(session, name),
     )
     for fits in ways:
         candidates = _current(list(filter(fits, sessions)))
@@ -340,6 +341,12 @@ def _begins_with(session: Session, name: str) -> bool:
     return bool(name) and any(
         own.startswith(name) for own in _names(session, ids) if ("/" in own) == ("/" in name)
     )
+
+
+def _fits_short_title(session: Session, name: str) -> bool:
+    owner, slash, beginning = name.rpartition("/")
+    at, ident = parts_of_title(session.title)
+    return bool(slash and beginning) and owner == at and ident.startswith(beginning)
 
 
 def _names(session: Session, ids: list[str]) -> set[str]:

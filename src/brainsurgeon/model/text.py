@@ -1,7 +1,37 @@
 """Escape text that may contain anything, and format numbers, times and durations."""
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
+
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_BEGINNING = 8  # characters of an id
+_TIME = 13  # characters in which an id of version 7 has the time in milliseconds
+
+
+def parts_of_title(title: str) -> tuple[str, str]:
+    """Return the project or agent in a session's title, and its id, or else its file's name."""
+    ids = list(_UUID.finditer(title))
+    before = title[: ids[-1].start()] if ids else title
+    owner, _, name = before.rpartition("/") if "/" in before else (before, "", "")
+    words = [word for word in re.split("[-:/]", owner) if word]
+    return (words or [owner])[-1], ids[-1][0] if ids else name
+
+
+def short_title(title: str) -> str:
+    """Return a name for people, by which the session can be found: `demo/5a5a5a5a`."""
+    owner, ident = parts_of_title(title)
+    uuid = _UUID.fullmatch(ident)
+    beginning = (_TIME if uuid[1] == "7" else _BEGINNING) if uuid else None
+    return f"{owner}/{ident[:beginning]}"
+
+
+def short_titles(titles: Iterable[str]) -> dict[str, str]:
+    """Return a short name for each title, or the title where another has the same short one."""
+    shorts = {title: short_title(title) for title in titles}
+    numbers = Counter(shorts.values())
+    return {title: short if numbers[short] == 1 else title for title, short in shorts.items()}
 
 
 def escape_surrogates(text: str) -> str:

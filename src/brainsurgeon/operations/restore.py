@@ -157,7 +157,10 @@ def restore(
             "`brainsurgeon show` still prints the value"
         )
     at = store.extractions.restores(record.id).get(named.entry_id, now)
-    return replace(_with_result(answer, plan), at=at, others=count, missed=answer.missed + not_done)
+    return replace(
+        _with_result(answer, plan), at=at, others=count, missed=answer.missed + not_done,
+        kept_until=at + settings.keep_after_restore,
+    )  # fmt: skip
 
 
 @contextmanager

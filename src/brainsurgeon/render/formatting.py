@@ -14,7 +14,14 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from brainsurgeon.model.text import boundary, escape_surrogates, iso, parse_time, readable
+from brainsurgeon.model.text import (
+    boundary,
+    escape_surrogates,
+    iso,
+    parse_time,
+    readable,
+    short_titles,
+)
 
 # Increased whenever a name in the JSON of a command changes its meaning or is removed.
 SCHEMA = 1
@@ -116,6 +123,12 @@ def columned(
     room = columns() if room is None else room
     wanted = [(name, cell) for name, width, cell in listed if width <= room]
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
+
+
+def titles(listed: Iterable[str]) -> dict[str, str]:
+    """Return a name for each session: short on a terminal, whole for programs."""
+    every = list(listed)
+    return dict(zip(every, every, strict=True)) if columns() == math.inf else short_titles(every)
 
 
 def columns() -> float:

@@ -15,7 +15,15 @@ from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render import turns
 from brainsurgeon.render.estimate import models_json, saved_so_far, total_cost
-from brainsurgeon.render.formatting import document, first, in_json, in_local_time, local, table
+from brainsurgeon.render.formatting import (
+    document,
+    first,
+    in_json,
+    in_local_time,
+    local,
+    table,
+    titles,
+)
 from brainsurgeon.render.sessions import PADDED, session_restored
 
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
@@ -140,7 +148,7 @@ def database_notes(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
 
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
-    name = safe(outcome.session)
+    name = safe(titles([outcome.session])[outcome.session])
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from brainsurgeon.model import reports
 from brainsurgeon.model.text import bytes_, counted, iso, lasting
 from brainsurgeon.model.text import readable as safe
-from brainsurgeon.render.formatting import Column, columned, first, in_local_time, local, table
+from brainsurgeon.render.formatting import (
+    Column,
+    columned,
+    first,
+    in_local_time,
+    local,
+    table,
+    titles,
+)
 
 SUGGESTION = (
     "This entry was restored before. To keep it in context, consider setting _extractable: false "
@@ -45,6 +53,7 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
         "values_restored": others and others + (0 if answer.already else len(answer.sizes)),
         "previous_restored_at": before and iso(answer.previous or 0.0),
         "suggestion": before and SUGGESTION,
+        "kept_until": answer.kept_until and iso(answer.kept_until),
         "reason": answer.pending and answer.why_pending,
         "restored_by": answer.pending and answer.restored_by,
         "insertions_removed": list(answer.insertions_removed),
@@ -68,12 +77,17 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
         size = bytes_(sum(answer.sizes.values()))
         state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
         lines = [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
-    name = f"{safe(answer.session)} {safe(answer.entry_id)}"
+    name = f"{safe(titles([answer.session])[answer.session])} {safe(answer.entry_id)}"
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
         lines.append(f"{counted(answer.others, 'value')} of the same turn restored")
     lines += _undone_and_missed(answer, "")
-    if answer.previous is not None:
+    if to_person and answer.kept_until is not None:
+        lines.append(
+            f"It stays at least until {local(answer.kept_until)}. "
+            f"To keep it longer: brainsurgeon pin {safe(answer.entry_id)}"
+        )
+    elif answer.previous is not None:
         lines.append(SUGGESTION)
     return "\n".join(lines)
 
@@ -154,7 +168,7 @@ def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str
     values = f", {amounts} restored" if amounts else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
-        f"{safe(answer.session)}: {answer.state}{values}{reason}",
+        f"{safe(titles([answer.session])[answer.session])}: {answer.state}{values}{reason}",
         *_undone_and_missed(answer, "  "),
     ]
 
@@ -210,6 +224,10 @@ def set_(answer: reports.FieldAnswer) -> str:
     return text
 
 
+def _age(one: reports.SessionSummary, now: float) -> str:
+    return "-" if one.changed_at is None else lasting(now - one.changed_at)
+
+
 def sessions(
     listed: Sequence[reports.SessionSummary], now: float, *, filtered: bool = False
 ) -> str:
@@ -221,13 +239,14 @@ def sessions(
     saved = sum(session.bytes_saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
     counts = ", ".join(f"{number:,} {state}" for state, number in states)
+    names = titles(one.session for one in listed)
     lines = [
-        table(*columned(_COLUMNS, listed, now)),
+        table(*columned(_COLUMNS, listed, names, now)),
         "",
         f"{counted(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {counts}",
     ]
     why = [
-        f"{safe(one.session)}: {safe(in_local_time(one.reason))}"
+        f"{safe(names[one.session])}: {safe(in_local_time(one.reason))}"
         for one in listed if one.state != "idle"
     ]  # fmt: skip
     if padded := sum(session.bytes_padded for session in listed):
@@ -236,12 +255,12 @@ def sessions(
 
 
 _COLUMNS: tuple[Column, ...] = (
-    ("session", 0, lambda one, _: one.session),
-    ("format", 70, lambda one, _: one.format or "-"),
-    ("size", 0, lambda one, _: bytes_(one.size_bytes)),
-    ("saved", 40, lambda one, _: bytes_(one.bytes_saved)),
-    ("age", 60, lambda one, now: "-" if one.changed_at is None else lasting(now - one.changed_at)),
-    ("state", 50, lambda one, _: one.state),
+    ("session", 0, lambda one, names, _: names[one.session]),
+    ("format", 70, lambda one, *_: one.format or "-"),
+    ("size", 0, lambda one, *_: bytes_(one.size_bytes)),
+    ("saved", 40, lambda one, *_: bytes_(one.bytes_saved)),
+    ("age", 60, lambda one, _, now: _age(one, now)),
+    ("state", 50, lambda one, *_: one.state),
 )
 
 

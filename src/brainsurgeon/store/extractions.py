@@ -161,6 +161,14 @@ class Extractions(Table):
     def of_session(self, session_id: int) -> list[Extraction]:
         return self._extractions("e.session_id = ?", session_id)
 
+    def ids_from(self, beginning: str, most: int) -> list[str]:
+        """Return the ids of the newest entries with values in the store that begin so."""
+        return self._column(
+            "SELECT entry_id FROM extractions WHERE substr(entry_id, 1, ?) = ? AND blob_id NOT NULL"
+            " GROUP BY entry_id ORDER BY max(id) DESC LIMIT ?",
+            len(beginning), beginning, most,
+        )  # fmt: skip
+
     def contained_in(self, session_id: int) -> list[Extraction]:
         return self._extractions(
             "e.id IN (SELECT extraction_id FROM placements WHERE session_id = ?)", session_id
