@@ -45,7 +45,8 @@ FILES = (
 ENVIRONMENT = (
     ("BRAINSURGEON_CONFIG", "The configuration file to use."),
     ("BRAINSURGEON_<KEY>", "Overrides a key of the configuration."),
-    ("OPENCLAW_STATE_DIR, CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR, CODEX_HOME, COPILOT_HOME",
+    (("OPENCLAW_STATE_DIR, CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR, CODEX_HOME, COPILOT_HOME, "
+     "GEMINI_CLI_HOME"),
      "The directories of the agents."),
     ("NO_COLOR", "Print no colours."),
 )  # fmt: skip

@@ -11,7 +11,7 @@ FORBIDDEN = tuple(
     os.path.join(home, place)
     for home in machine.real_homes()
     for place in (
-        ".openclaw", ".clawdbot", ".pi", ".claude", ".codex", ".copilot",
+        ".openclaw", ".clawdbot", ".pi", ".claude", ".codex", ".copilot", ".gemini",
         ".local/state/brainsurgeon", ".config/brainsurgeon",
     )
 )  # fmt: skip

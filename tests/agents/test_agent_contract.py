@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.copilot import COPILOT
 from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.gemini import GEMINI
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.opencode import KILO, OPENCODE
 from brainsurgeon.agents.pi import PI
@@ -275,6 +277,17 @@ class TestKiloHome(HomeContract):
     others = ("opencode.db/ses_1",)
 
 
+class TestGeminiHome(HomeContract):
+    """Sessions in a directory of each project, and of sub-agents below them."""
+
+    agent, variable = GEMINI, "GEMINI_CLI_HOME"
+    sessions = {  # noqa: RUF012
+        "w/chats/session-2026-11-01T10-00-11111111.jsonl": "gemini:w",
+        f"w/chats/{UUID}/{UUID}.jsonl": "gemini:w",
+    }  # fmt: skip
+    others = ("w/chats/notes.jsonl", "w/logs.jsonl")
+
+
 class TestQuillHome(HomeContract):
     """Talks in a directory of each desk."""
 
@@ -338,6 +351,31 @@ class TestCopilotPresence(PresenceContract):
             fcntl.flock(file, fcntl.LOCK_EX)
             before = files(own_home)
             assert self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert not self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert signs.read() is signs.changed() is None
+        assert files(own_home) == before
+
+
+class TestGeminiPresence(PresenceContract):
+    """A process in the directory of the project, which only shows what may be in memory."""
+
+    agent, variable = GEMINI, "GEMINI_CLI_HOME"
+    session = "w/chats/session-2026-11-01T10-00-11111111.jsonl"
+
+    def test_signs_name_an_agent_at_work(self, own_home, path, signs, tmp_path):
+        """A process of Gemini CLI in the project, not another or elsewhere, has it in memory."""
+        project, script = tmp_path / "project", tmp_path / "bin" / "gemini"
+        for directory in (project, script.parent):
+            directory.mkdir()
+        script.write_text("read line")
+        (own_home / "moved/.gemini/tmp/w/.project_root").write_text(str(project))
+        before = files(own_home)
+        for words, place, found in (
+            (["sh", str(script), "--yolo"], project, True), (["sh", str(script)], tmp_path, False),
+            (["cat", "-u", "-"], project, False),
+        ):  # fmt: skip
+            with subprocess.Popen(words, cwd=place, stdin=subprocess.PIPE):
+                assert self.agent.presence.in_memory(path, time.time(), HOUR) is found
         assert not self.agent.presence.in_memory(path, time.time(), HOUR)
         assert signs.read() is signs.changed() is None
         assert files(own_home) == before
@@ -410,6 +448,12 @@ class TestKiloInstall(TestOpencodeInstall):
     """As that of opencode."""
 
     agent = KILO
+
+
+class TestGeminiInstall(InstallContract):
+    """JSON."""
+
+    agent, written = GEMINI, f'{{"mcpServers": {{"{NAME}": %s}}}}'
 
 
 class TestQuillInstall(InstallContract):

@@ -103,15 +103,9 @@ def test_recognise_names_claude_code_and_codex(head, name):
     assert recognition.name == name
 
 
-# The first lines that other agents wrote, without texts: Gemini CLI 0.30, Qwen Code 0.24.4,
-# OpenClaw's trajectories, Kimi Code, nanobot.
+# The first lines that other agents wrote, without texts: Qwen Code 0.24.4, OpenClaw's trajectories,
+# Kimi Code, nanobot.
 OTHERS = {
-    "gemini": [
-        {"sessionId": "s", "projectHash": "p", "startTime": "t", "lastUpdated": "t",
-         "kind": "main"},
-        {"$set": {"messages": [{"id": "m", "timestamp": "t", "type": "user", "content": []}]}},
-        {"id": "n", "timestamp": "t", "type": "user", "content": [{"text": "hi"}]},
-    ],
     "qwen": [
         {"uuid": "u", "parentUuid": None, "sessionId": "s", "timestamp": "t", "type": "user",
          "provenance": "real_user", "cwd": "/ws", "version": "0.24.4",

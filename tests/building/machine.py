@@ -16,7 +16,9 @@ from contextlib import suppress
 from brainsurgeon.config import loading
 
 # A test that needs one of these makes it.
-HIDDEN = ("brainsurgeon", "claude", "codex", "copilot", "crontab", "openclaw", "systemctl")
+HIDDEN = (
+    "brainsurgeon", "claude", "codex", "copilot", "crontab", "gemini", "openclaw", "systemctl",
+)  # fmt: skip
 KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR", "HAMMER_SECONDS", "REPORT_PICTURES")
 SET = {
     "HOME": os.devnull,  # each test has its own

@@ -37,8 +37,8 @@ if words[1] in ("unset", "remove"):
 elif "{name}" == "openclaw":
     place.write_text(json.dumps({{"mcp": {{"servers": {{words[2]: json.loads(words[3])}}}}}}))
 else:
-    command, *arguments = words[words.index("--") + 1:]
-    name = words[words.index("--") - 1]
+    name = "brainsurgeon"
+    command, *arguments = [word for word in words[words.index(name) + 1:] if word != "--"]
     server = {{"command": command, "args": arguments}}
     if "{name}" == "codex":
         text = "".join(f"{{key}} = {{json.dumps(value)}}\\n" for key, value in server.items())
@@ -48,9 +48,10 @@ else:
 """
 RECORDS = {
     "openclaw": ".openclaw/openclaw.json", "claude": ".claude.json", "codex": ".codex/config.toml",
-    "copilot": ".copilot/mcp-config.json", "systemctl": "nothing",
+    "copilot": ".copilot/mcp-config.json", "gemini": ".gemini/settings.json",
+    "systemctl": "nothing",
 }  # fmt: skip
-AGENTS = ("openclaw", "claude", "codex", "copilot")
+AGENTS = ("openclaw", "claude", "codex", "copilot", "gemini")
 REGISTER_ALL = [word for agent in AGENTS for word in ("--mcp", agent)]
 
 
@@ -65,7 +66,7 @@ class Newcomer:
         self.record = home / ".local/state/brainsurgeon/init.json"
         self._write(".openclaw/agents/main/sessions/s.jsonl", Conversation())
         self._write(".claude/projects/-w/t.jsonl", ClaudeConversation())
-        for place in (".codex/sessions", ".copilot/session-state"):
+        for place in (".codex/sessions", ".copilot/session-state", ".gemini/tmp"):
             (home / place).mkdir(parents=True)
 
     def _write(self, place, conversation):
@@ -128,7 +129,7 @@ def test_init_dry_run_lists_agents_and_savings(newcomer):
 
     assert result.returncode == 0
     assert [line.split()[1] for line in lines if line.startswith("found ")] == [
-        "OpenClaw:", "Claude", "Codex:", "Copilot",
+        "OpenClaw:", "Claude", "Codex:", "Copilot", "Gemini",
     ]  # fmt: skip
     gains = [line for line in lines if line.startswith(("main/s", "claude-code:-w/t"))]
     assert len(gains) == 2
@@ -203,6 +204,7 @@ def test_init_writes_a_configuration_for_every_agent(newcomer):
             ".claude/projects",
             ".codex/sessions",
             ".copilot/session-state",
+            ".gemini/tmp",
         )
     ]
     assert settings.model_copy(update={"roots": ()}) == load(os.devnull)[0]
@@ -257,10 +259,11 @@ def test_init_registers_the_tool_with_the_agents_commands(newcomer):
          "--agent", "."],
         ["codex", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
         ["copilot", "mcp", "add", "brainsurgeon", "--", program, "mcp"],
+        ["gemini", "mcp", "add", "--scope", "user", "brainsurgeon", program, "--", "mcp"],
     ]  # fmt: skip
     for agent, name in (
         (".openclaw", "openclaw"), (".claude", "claude-code"), (".codex", "codex"),
-        (".copilot", "copilot"),
+        (".copilot", "copilot"), (".gemini", "gemini"),
     ):  # fmt: skip
         skill = "skills/brainsurgeon/SKILL.md"
         assert (newcomer.home / agent / skill).read_text() == (
@@ -382,9 +385,9 @@ def test_init_undo_restores_every_file(newcomer):
     assert preview.stdout in result.stdout
     assert (result.returncode, result.stderr) == (0, b"")
     assert newcomer.files() == before
-    assert [words[0:3] for words in newcomer.calls()][-6:] == [
-        ["copilot", "mcp", "remove"], ["codex", "mcp", "remove"], ["claude", "mcp", "remove"],
-        ["openclaw", "mcp", "unset"],
+    assert [words[0:3] for words in newcomer.calls()][-7:] == [
+        ["gemini", "mcp", "remove"], ["copilot", "mcp", "remove"], ["codex", "mcp", "remove"],
+        ["claude", "mcp", "remove"], ["openclaw", "mcp", "unset"],
         ["systemctl", "--user", "disable"], ["systemctl", "--user", "daemon-reload"],
     ]  # fmt: skip
     second = newcomer.init("--undo", "--yes")
@@ -681,7 +684,7 @@ def test_init_as_json_is_one_document(newcomer):
     assert refused.returncode == json_output(refused)["exit_code"] == 2
     assert result.returncode == 0
     assert [home["agent"] for home in answer["homes"]] == [
-        "OpenClaw", "Claude Code", "Codex", "Copilot CLI",
+        "OpenClaw", "Claude Code", "Codex", "Copilot CLI", "Gemini CLI",
     ]  # fmt: skip
     assert answer["offers"][0]["steps"] == [
         {"what": "configuration", "state": "new", "path": str(newcomer.config)},

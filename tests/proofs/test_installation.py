@@ -24,6 +24,7 @@ PAGES = {
         ("claude", "claude-code"),
         ("codex", "codex"),
         ("copilot", "copilot"),
+        ("gemini", "gemini"),
     )
 }
 NEEDED = (
@@ -61,7 +62,16 @@ class Account:
             copy = shutil.copytree if (TOP / name).is_dir() else shutil.copy
             (self.clone / name).parent.mkdir(exist_ok=True)
             copy(TOP / name, self.clone / name)
-        for tool in ("systemctl", "sudo", "crontab", "openclaw", "claude", "codex", "copilot"):
+        for tool in (
+            "systemctl",
+            "sudo",
+            "crontab",
+            "openclaw",
+            "claude",
+            "codex",
+            "copilot",
+            "gemini",
+        ):
             self._tool(tool, RECORDED)
         self._tool("python3", f'#!/bin/sh\nexec {shlex.quote(sys._base_executable)} "$@"\n')
         self.bare = {"HOME": str(self.home), "PATH": f"{self.tools}:/usr/bin:/bin"}
@@ -181,7 +191,7 @@ def test_registered_mcp_server_starts_without_a_path(account):
             server = json.loads(words[-1])
             start = [server["command"], *server["args"]]
         else:
-            start = words[words.index("--") + 1 :]
+            start = [word for word in words[words.index("brainsurgeon") + 1 :] if word != "--"]
         hello = {
             "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
                 "protocolVersion": "2025-06-18", "capabilities": {},

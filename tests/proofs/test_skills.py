@@ -19,6 +19,7 @@ SKILLS = {
     "openclaw": ("brainsurgeon__", DEPLOY / "openclaw/skills/brainsurgeon/SKILL.md"),
     "copilot": ("brainsurgeon-", DEPLOY / "copilot/skills/brainsurgeon/SKILL.md"),
     "opencode": ("brainsurgeon_", DEPLOY / "opencode/skills/brainsurgeon/SKILL.md"),
+    "gemini": ("mcp_brainsurgeon_", DEPLOY / "gemini/skills/brainsurgeon/SKILL.md"),
     "codex": ("", DEPLOY / "codex/skills/brainsurgeon/SKILL.md"),
     "claude-code": ("mcp__brainsurgeon__", DEPLOY / "claude-code/skills/brainsurgeon/SKILL.md"),
 }

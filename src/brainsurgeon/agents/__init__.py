@@ -13,6 +13,7 @@ from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.copilot import COPILOT
 from brainsurgeon.agents.described import DESCRIBED, DESCRIPTIONS, described
+from brainsurgeon.agents.gemini import GEMINI
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.opencode import KILO, OPENCODE
 from brainsurgeon.agents.pi import PI
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from brainsurgeon.planning.budget import Measure
 
 # Of two agents with one format, the later has the sessions outside of the other's directories.
-AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, COPILOT, KILO, OPENCODE, DESCRIBED)
+AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, COPILOT, GEMINI, KILO, OPENCODE, DESCRIBED)
 
 _HOMES = tuple(agent.home for agent in AGENTS)
 _KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)

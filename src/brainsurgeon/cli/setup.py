@@ -52,8 +52,8 @@ def init(
     mcp: list[Agent] | None = Option(
         None,
         metavar="AGENT",
-        help="Also register the tool with openclaw, claude, codex, copilot, opencode or kilo. "
-        "Repeatable.",
+        help="Also register the tool with openclaw, claude, codex, copilot, gemini, opencode "
+        "or kilo. Repeatable.",
     ),
     hooks: HookedAgent | None = Option(
         None,

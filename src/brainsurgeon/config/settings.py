@@ -61,7 +61,8 @@ class RootTable(SettingsTable):
     format: str = key(
         "auto",
         "format of the files: `auto` detects it by their first lines; `openclaw` (also for pi), "
-        "`claude-code`, `codex`, `copilot`, a described format, or `generic` for any other",
+        "`claude-code`, `codex`, `copilot`, `gemini`, a described format, or `generic` for any "
+        "other",
     )
     exclusive: Switch = key(
         False, "you promise that no other program writes there; for file systems without leases"

@@ -64,14 +64,14 @@ def marks_in(
 
 
 def _is_ours(value: Any) -> bool:
-    if isinstance(value, dict) and value.keys() == {"type", "text"}:
+    if isinstance(value, dict) and {"text"} <= value.keys() <= {"type", "text"}:
         value = value["text"]
     return isinstance(value, str) and value.startswith((PREFIX, f"{MARK}\narchive: "))
 
 
 def _values(value: Any, path: KeyPath, depth: int) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield the strings, blocks and lists in an entry that may stand for values."""
-    if path and isinstance(value, str | dict | list):
+    """Yield an entry, and what in it may stand for values: strings, blocks and lists."""
+    if isinstance(value, str | dict | list):
         yield path, value
     if depth and isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
@@ -88,7 +88,7 @@ def placeholder_at(entry: Entry, path: KeyPath) -> str | None:
 
 def token_digest(value: Any) -> bytes:
     """Return a digest of a JSON value; equal values have equal digests."""
-    if isinstance(value, dict) and value.get("type") == "input_text":
+    if isinstance(value, dict) and (value.get("type") == "input_text" or value.keys() == {"text"}):
         value = value | {"type": "text"}  # as records name blocks with a placeholder
     text = json.dumps(value, sort_keys=True).encode()
     return blake2b(text, digest_size=16).digest()

@@ -43,12 +43,17 @@ def parsed_entry(entry: Entry, start: int, raw: bytes) -> ParsedLine:
 
 
 def _span_of(raw: bytes, at: KeyPath) -> Span:
-    if isinstance(at[-1], int):
-        return _spans_in(raw, at[:-1])[at]
-    return locate(raw, [at])[at]
+    begin, end = 0, len(raw)
+    while at:  # from a list to one in it: the whole of a long line is searched once
+        length = next((n for n, step in enumerate(at, 1) if isinstance(step, int)), len(at))
+        path, at, inner = at[:length], at[length:], raw[begin:end]
+        in_list = isinstance(path[-1], int)
+        spans = _spans_in(inner, path[:-1]) if in_list else locate(inner, [path])
+        begin, end = begin + spans[path][0], begin + spans[path][1]
+    return begin, end
 
 
-@lru_cache(1)  # the items of a line are read one after the other
+@lru_cache(4)  # the items of a line, and of a list in it, are read one after the other
 def _spans_in(raw: bytes, path: KeyPath) -> dict[KeyPath, Span]:
     """Find the spans of all items of a list."""
     listed = value_at(parse(raw) or {}, path)
@@ -247,9 +252,11 @@ def verify(raw: bytes, offset: int, entry: JsonObject, edits: Sequence[Edit]) ->
         if isinstance(edit, Removal) and value_at(fresh, edit.path) != decode(edit.new):
             raise UntouchableError("the edited line would not have the planned content")
         for parsed in (fresh, entry):  # clear the edited values, to compare all others
-            if isinstance(edit, Removal):
+            if not isinstance(edit, Removal):
+                parsed.pop(edit.name, None)
+            elif edit.path:
                 value_at(parsed, edit.path[:-1])[edit.path[-1]] = None
             else:
-                parsed.pop(edit.name, None)
+                parsed.clear()
     if fresh != entry:
         raise UntouchableError("the edited line would differ elsewhere")

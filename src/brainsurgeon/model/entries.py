@@ -38,7 +38,7 @@ def is_placeholder(reference: str) -> bool:
 
 
 def dotted(path: KeyPath) -> str:
-    return ".".join(str(step) for step in path)
+    return ".".join(str(step) for step in path) or "."  # a value may be its whole entry
 
 
 KeyPath = tuple[str | int, ...]
@@ -118,8 +118,10 @@ def value_at(entry: JsonObject, path: KeyPath) -> Any:
 
 def with_value(value: Any, path: KeyPath, new: Any) -> Any:
     """Return a copy of an entry with another value at a path."""
+    if not path:
+        return new
     changed = copy(value)
-    changed[path[0]] = with_value(value[path[0]], path[1:], new) if path[1:] else new
+    changed[path[0]] = with_value(value[path[0]], path[1:], new)
     return changed
 
 
@@ -140,7 +142,8 @@ def placeholder_id(entry_id: str) -> str:
 
 def placeholder_token(placeholder: str, *, block: bool, block_type: str = "text") -> bytes:
     token = json.dumps(placeholder)
-    return (f'{{"type":"{block_type}","text":{token}}}' if block else token).encode()
+    named = f'"type":"{block_type}",' if block_type else ""
+    return (f'{{{named}"text":{token}}}' if block else token).encode()
 
 
 def placeholder_in(value: object) -> str | None:

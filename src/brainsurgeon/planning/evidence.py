@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brainsurgeon.formats.base import Format, number_in
-from brainsurgeon.model.entries import JsonObject, KeyPath, placeholder_in, value_at
+from brainsurgeon.model.entries import JsonObject, KeyPath, placeholder_in, with_value
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.text import boundary, iso, readable
 from brainsurgeon.model.turns import ToolResult
@@ -97,7 +97,7 @@ def filled(
         if token is None:
             gone.append(value.path)
         content = notice(value) if token is None else json.loads(token.decode(errors="replace"))
-        value_at(entry, value.path[:-1])[value.path[-1]] = content
+        entry = with_value(entry, value.path, content if value.path or token else {"text": content})
     return Filled(entry, frozenset(gone))
 
 

@@ -42,6 +42,8 @@ def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
 
 def may_be_session(name: str) -> bool:
     """Check whether a file may be a session, an archive or any copy, compressed or not."""
+    if agents.is_archive_name(name):
+        return True
     return ".jsonl" in name and not name.endswith((".lock", ".trajectory.jsonl"))
 
 

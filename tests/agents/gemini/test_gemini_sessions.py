@@ -1,0 +1,199 @@
+"""Scans and restores of Gemini CLI's sessions: what is taken, who waits, what comes back."""
+
+import json
+import re
+import subprocess
+import time
+
+import pytest
+
+from brainsurgeon.lookup.sessions import session_named
+from brainsurgeon.operations.sessions import sessions
+from building.gemini import LONG, PICTURE, Chat
+from building.world import SAMPLES, World, append
+
+NAME = "session-2026-11-28T18-19-9857cc9b"
+TAKEN = re.compile(rb"\[\[extracted-([^]]*)\]\]")
+LEAN = {"rules": [{"kind": "tool_result", "keep_recent": 0, "min_value_length": 300}]}
+samples = pytest.mark.parametrize("name", ["resumed-0.61.0", "subagent-0.61.0"])
+
+
+class GeminiWorld(World):
+    """A home of Gemini CLI with one project."""
+
+    def __init__(self, base):
+        super().__init__(base)
+        self.place = self.root / ".gemini" / "tmp" / "demo"
+        self.directory = self.place / "chats"
+        self.directory.mkdir(parents=True)
+
+    def chat(self, chat, **how):
+        return self.put(f"{NAME}.jsonl", chat.bytes(), **how)
+
+    def sample(self, name, **how):
+        data = (SAMPLES / "gemini" / f"{name}.jsonl").read_bytes()
+        return self.put(f"{NAME}.jsonl", data, **how)
+
+
+@pytest.fixture
+def gemini(tmp_path):
+    world = GeminiWorld(tmp_path)
+    yield world
+    world.close()
+
+
+@samples
+def test_values_leave_and_every_byte_comes_back(gemini, name):
+    """Each line keeps its keys, the first its bytes; a restore is the file as it was."""
+    path = gemini.sample(name)
+    before, seen = path.read_bytes(), path.stat()
+    result = gemini.scan(**LEAN)
+    after = path.read_bytes()
+
+    assert result.sessions[0].outcome == "changed"
+    assert len(after) < 0.7 * len(before)
+    assert path.stat().st_mtime_ns == seen.st_mtime_ns
+    assert after.splitlines()[0] == before.splitlines()[0]
+    kept = [json.loads(line) for line in after.splitlines()]
+    for old, new in zip(map(json.loads, before.splitlines()), kept, strict=True):
+        assert old.keys() == new.keys()
+    assert gemini.scan(**LEAN).sessions == []
+    assert gemini.leftovers() == []
+
+    gemini.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+def chat_with_everything():
+    chat = Chat()
+    chat.turn("read_file__1")
+    chat.user({"text": "look"}, PICTURE)
+    chat.call("read_file__2", {"output": LONG + "!"}, PICTURE)
+    chat.answer()
+    chat.resume()
+    chat.turn("read_file__3", LONG + "?")
+    return chat
+
+
+def parts_of(path):
+    """Return the parts that the next resume sends, by what Gemini CLI reads."""
+    messages = {}
+    for line in map(json.loads, path.read_bytes().splitlines()):
+        if "messages" in line.get("$set", {}):
+            messages = {one["id"]: one for one in line["$set"]["messages"]}
+        elif "id" in line:
+            messages[line["id"]] = line
+    return [
+        part for one in messages.values()
+        for listed in (one["content"], *(call["result"] for call in one.get("toolCalls", ())))
+        for part in (listed if isinstance(listed, list) else [])
+    ]  # fmt: skip
+
+
+def test_one_placeholder_stands_wherever_a_result_is(gemini):
+    """Each part with a value becomes a valid part: a result stays one, a picture is a text."""
+    path = gemini.chat(chat_with_everything())
+    gemini.scan(**LEAN)
+    parts = parts_of(path)
+    answers = {
+        part["functionResponse"]["id"]: part["functionResponse"]["response"]["output"]
+        for part in parts if "functionResponse" in part
+    }  # fmt: skip
+
+    assert answers == {
+        f"read_file__{number}": f"[[extracted-read_file__{number}]]" for number in (1, 2, 3)
+    }
+    texts = [part for part in parts if "[[extracted-" in part.get("text", "")]
+    assert all(part.keys() == {"text"} for part in texts)
+    assert {part["text"] for part in texts} >= {"[[extracted-read_file__2.1]]"}
+    assert not any("inlineData" in part for part in parts)
+
+
+def test_one_restore_fills_every_copy(gemini):
+    """The value comes back where a later resume copied its placeholder, too."""
+    path = gemini.chat(chat_with_everything())
+    gemini.scan(**LEAN)
+    pruned = Chat()
+    pruned.lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in pruned.lines:
+        if "messages" in line.get("$set", {}):
+            pruned.history = {one["id"]: one for one in line["$set"]["messages"]}
+        elif "id" in line:
+            pruned.history[line["id"]] = line
+    pruned.resume()
+    gemini.chat(pruned)
+    assert len(TAKEN.findall(path.read_bytes())) > 15
+    for entry in ("read_file__2", "read_file__2.1"):
+        gemini.restore(entry)
+        assert entry.encode() not in TAKEN.findall(path.read_bytes())
+    gemini.restore_all()
+    assert not TAKEN.search(path.read_bytes())
+    assert [part for part in parts_of(path) if "inlineData" in part]
+
+
+def test_later_lines_stay_behind_what_comes_back(gemini):
+    """What Gemini CLI appends to a pruned session is kept, and the old bytes return before it.
+
+    Also after an interruption, when it writes the whole conversation anew from its memory: these
+    copies are values like others.
+    """
+    chat = chat_with_everything()
+    path = gemini.chat(chat)
+    before = path.read_bytes()
+    gemini.scan(**LEAN)
+    anew = {"$set": {"messages": list(chat.history.values())}}
+    append(path, [anew])
+    gemini.scan(**LEAN)
+    assert len(path.read_bytes().splitlines()[-1]) < 0.5 * len(json.dumps(anew))
+
+    gemini.restore_all(pristine=True)
+    assert path.read_bytes().startswith(before)
+    assert json.loads(path.read_bytes()[len(before) :]) == anew
+
+
+def test_a_call_id_that_comes_again_gets_a_number(gemini):
+    """Two results with the same id and other bytes both come back."""
+    chat = Chat()
+    chat.turn("read_file__1")
+    chat.turn("read_file__1", LONG[::-1])
+    path = gemini.chat(chat)
+    before = path.read_bytes()
+    gemini.scan(**LEAN)
+
+    assert set(TAKEN.findall(path.read_bytes())) == {b"read_file__1", b"read_file__1~2"}
+    gemini.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+def test_an_open_project_waits_and_can_be_restored(gemini, tmp_path):
+    """A scan leaves it alone unless the user names it; a restore does not wait."""
+    project, script = tmp_path / "project", tmp_path / "gemini"
+    project.mkdir()
+    script.write_text("read line")
+    (gemini.place / ".project_root").write_text(str(project))
+    path = gemini.sample("resumed-0.61.0", age=600)
+    before = path.read_bytes()
+    with subprocess.Popen(["sh", str(script)], cwd=project, stdin=subprocess.PIPE):
+        [waiting] = gemini.scan(**LEAN).sessions
+        assert waiting.reason.startswith("an open Gemini CLI has it in memory")
+        assert path.read_bytes() == before
+        gemini.scan(only=[str(path)], named=True, **LEAN)
+        assert TAKEN.search(path.read_bytes())
+        gemini.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
+def test_names_have_the_project_and_the_beginning_of_the_id(gemini):
+    """Sub-agents are listed, too; older files and saved conversations are only searched."""
+    path = gemini.sample("resumed-0.61.0")
+    gemini.put("9857cc9b-bb3e-4210-8522-420251a5c81d/one.jsonl", path.read_bytes())
+    old = json.dumps({"sessionId": "s", "messages": [{"text": "[[extracted-x]]"}]}, indent=2)
+    for place in (f"chats/{NAME}.json", "checkpoint-one.json"):
+        (gemini.place / place).write_text(old)
+    listed = sessions(gemini.settings(), gemini.store, time.time())
+
+    assert {one.session for one in listed} == {f"gemini:demo/{NAME}", "gemini:demo/one"}
+    named = session_named(gemini.settings(), gemini.store, "9857cc9b")
+    assert named.title == f"gemini:demo/{NAME}"
+    gemini.scan(**LEAN)
+    assert (gemini.place / "checkpoint-one.json").read_text() == old
