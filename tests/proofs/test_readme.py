@@ -1,8 +1,11 @@
-"""README, reference, agents' pages and man page, compared with the program."""
+"""README, reference, agents' pages, man page and issue forms, compared with the program."""
 
 import importlib.util
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -12,7 +15,9 @@ from brainsurgeon.cli.commands import application
 from building.world import TOP
 
 README = TOP / "README.md"
-PAGES = [README, *sorted((TOP / "deploy").glob("*/*.md"))]
+PAGES = [
+    README, *sorted((TOP / "deploy").glob("*/*.md")), *sorted((TOP / ".github").glob("*.md")),
+]  # fmt: skip
 
 
 def script(name):
@@ -82,6 +87,24 @@ def test_links_of_a_page_resolve(page):
         path = page.parent / name if name else page
         assert path.exists(), target
         assert not heading or heading in _headings(path), target
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"), [("forms", ("agent", "fault")), ("config", ("config",))]
+)  # fmt: skip
+def test_linters_accept_the_issue_forms(schema, names):
+    """The linters of YAML and of its schemas report nothing."""
+    forms = [TOP / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml" for name in names]
+    rules = "{extends: default, rules: {document-start: disable, line-length: {max: 100}}}"
+    for words in (
+        ("yamllint", "--strict", "-d", rules),
+        ("check-jsonschema", "--builtin-schema", f"vendor.github-issue-{schema}"),
+    ):
+        process = subprocess.run(
+            [Path(sys.executable).parent / words[0], *words[1:], *forms],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stdout + process.stderr
 
 
 def _headings(path):
