@@ -237,16 +237,22 @@ def test_object_without_members_gets_no_field():
     [
         ('{"a":1,"_redacted":true }', '{"a":1 }'),
         ('{"a": 1, "_redacted": true, "b": 2}', '{"a": 1, "b": 2}'),
-        ('{ "_redacted" : true , "b": 2}', '{"b": 2}'),
+        ('{ "_redacted" : true , "b": 2}', '{ "b": 2}'),
+        ('{"_redacted": true, "_restored": "t", "b": 2}', '{"b": 2}'),
+        ('{"_extractable":1,"_redacted":true,"_restored":"t","b":2}', '{"_extractable":1,"b":2}'),
+        ('{"a":1,"_restored":"t","_redacted":true}', '{"a":1}'),
         ('{"a":1,"_redacted":false}', None),
         ('{"a":1,"_\\u0072edacted":true}', None),
         ('{"_redacted":true}', None),
     ],
 )
 def test_field_is_undone_where_an_agent_wrote_it_anew(line, undone):
-    """With other spaces, or in another place; not with another value."""
-    record = FieldRecord(1, 1, "a", "_redacted", None, b',"_redacted":true', "true")
-    edits = undo_field(parsed(line.encode()), record)
+    """With other spaces, or in another place, also two at once; not with another value."""
+    records = [
+        FieldRecord(1, 1, "a", name, None, f',"{name}":{value}'.encode(), value)
+        for name, value in (("_redacted", "true"), ("_restored", '"t"'))
+    ]
+    edits = [edit for record in records for edit in undo_field(parsed(line.encode()), record)]
 
     cuts = [(edit.start, edit.end, edit.new) for edit in edits]
     assert (splice(line.encode(), cuts).decode() if cuts else None) == undone

@@ -116,17 +116,17 @@ def test_pristine_restores_the_original_bytes_of_a_field(world, conversation, pa
 
 
 def test_pristine_keeps_and_reports_a_changed_field(world, pruned, path, clock):
-    """A field that no longer reads as it was set stays and is named; the values are restored."""
+    """A field whose value is not the one that was set stays and is named; values are restored."""
     world.restore(pruned)
     clock.now += 600
     world.scan()
-    data = path.read_bytes().replace(b'"_restored":"', b'"_restored": "')
+    data = path.read_bytes().replace(b'"_restored":"', b'"_restored":"1')
     path.write_bytes(data)
     clock.now = max(clock.now, int(time.time()) + 1)
     [outcome] = world.restore_all(pristine=True)
 
     assert entry_text(path, pruned) == "x" * 2000
-    assert b'"_restored": "' in path.read_bytes()
+    assert b'"_restored":"1' in path.read_bytes()
     assert outcome.insertions_removed == ()
     assert outcome.missed == (f"{pruned}: _restored no longer has the value that was set",)
 

@@ -156,6 +156,19 @@ def test_pristine_restore_removes_a_pin_that_a_copy_has(world, ident, path):
     assert path.read_bytes() == original
 
 
+def test_pristine_restore_keeps_what_the_user_wrote_after_a_removed_pin(world, ident, path):
+    """The record of an undone field does not stand for the same value in other bytes."""
+    pin(world, ident, False)
+    pin(world, ident, None)
+    start = b'{"type":"message",'
+    own = path.read_bytes().replace(start, b'{"_extractable": false, "type":"message",')
+    assert own != path.read_bytes()
+    path.write_bytes(own)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == own
+
+
 def test_pristine_restore_removes_a_changed_pin_of_a_fork(world, ident, path):
     """If the pin was in the session before it was forked, no former pin comes back."""
     original = fork(path, OTHER).read_bytes()

@@ -197,36 +197,44 @@ def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
     return [] if before == token else _edit(line, span, token, name, before)
 
 
-def undo_field(line: ParsedLine, record: FieldRecord) -> list[FieldEdit]:
-    """Undo a recorded edit of a field; [] if its value is no longer the one that was written."""
+def undo_field(
+    line: ParsedLine, record: FieldRecord, *, verbatim: bool = False
+) -> list[FieldEdit]:  # fmt: skip
+    """Undo a recorded edit of a field; [] if its value is no longer the one that was written.
+
+    With `verbatim`, its bytes must be those that were written, too.
+    """
     span = _value_span(line, record.name)
     wrote = record.after if record.before is not None else record.value.encode()
     if span is not None and line.raw[slice(*span)] != wrote:
         return []
     if span is not None and record.before is None:
-        span = _member_span(line.raw, record.name, *span)
+        span = _member_span(line, record.name, *span)
     if span is None:
         return []
     old = line.raw[slice(*span)]
+    if verbatim and old != record.after:
+        return []
     return _edit(line, span, record.before or b"", record.name, old, record.id)
 
 
-def _member_span(raw: bytes, name: str, start: int, end: int) -> Span | None:
-    """Return where a member with its comma is, whose value is known to be at `start` to `end`.
+def _member_span(line: ParsedLine, name: str, start: int, end: int) -> Span | None:
+    """Return where a member with a comma is, whose value is known to be at `start` to `end`.
 
-    An agent that writes its lines anew may put spaces into it, or the member in another place.
+    An agent that writes its lines anew may put spaces into it, or the member in another place. All
+    our members at the beginning have the comma behind them, so that two can be removed at once.
     """
-    key = json.dumps(name).encode()
-    before = raw[:start].rstrip().removesuffix(b":").rstrip()
+    key, names = json.dumps(name).encode(), list(line.entry)
+    before = line.raw[:start].rstrip().removesuffix(b":").rstrip()
     if not before.endswith(key):
         return None
-    before = before.removesuffix(key).rstrip()
-    if before.endswith(b","):
-        return len(before[:-1].rstrip()), end
-    after = raw[end:].lstrip()
+    before = before.removesuffix(key)
+    if not {*names[: names.index(name)]}.issubset(FIELDS):
+        return len(before.rstrip().removesuffix(b",").rstrip()), end
+    after = line.raw[end:].lstrip()
     if not after.startswith(b","):
         return None
-    return len(before), len(raw) - len(after[1:].lstrip())
+    return len(before), len(line.raw) - len(after[1:].lstrip())
 
 
 def _value_span(line: ParsedLine, name: str) -> Span | None:

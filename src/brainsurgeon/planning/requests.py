@@ -134,12 +134,14 @@ class FieldRequests:
         for record in self._records.get(parsed.ident or "", ()):
             # A fork has records of several sessions for the same field.
             once = any(edit.name == record.name for edit in edits)
-            others = record.session_id != self._own and record.rest != parsed.rest
+            # Its own record may be undone already: then the user may have written the same value.
+            elsewhere = record.session_id != self._own
+            others = elsewhere and record.rest != parsed.rest
             if others or once or record.name in stays or not self._undoes(record):
                 continue
-            undone = splice.undo_field(parsed, record)
+            undone = splice.undo_field(parsed, record, verbatim=elsewhere)
             edits += undone
-            if record.session_id != self._own or undone:
+            if elsewhere or undone:
                 continue
             if record.name not in parsed.entry:
                 gone.append(record.id)
