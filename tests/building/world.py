@@ -94,7 +94,7 @@ class World:
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):
         return restore(
             self.settings(**settings), self.store, entry, clock=self.clock, session=session,
-            how=How(keys, pristine=pristine, wait=wait),
+            how=How(keys, pristine=pristine, wait=600.0 * wait),
         )  # fmt: skip
 
     def restore_all(self, session=None, pristine=False, **settings):

@@ -82,7 +82,12 @@ def test_invalid_arguments_exit_2_and_change_nothing(world, cli):
     """Invalid arguments exit 2 with a reason on stderr, an empty stdout and no file changed."""
     commands = [
         ("scan", "--retention", "--verbose"), ("restore",), ("restore", "a", "--all"),
-        ("restore", "--all", "--wait", "no"),
+        ("restore", "--all", "--wait", "no"), ("restore", "a", "b"),
+        ("restore", "a", "--wait", "b"),
+        ("scan", "--verbose"), ("status", "--max-age", "5m"), ("status", "--session", "a"),
+        ("status", "--estimate", "--check"), ("pause", "--end", "--until", "2h"),
+        ("status", "--format", "html", "--output", ""),
+        ("history", "--since", ""), ("pause", "--until", "soon"),
         ("restore", "--all", "--key", "text"), ("no-such-command",), ("show",),
         ("pin",), ("pin", "a", "--recent", "-1"), ("pin", "a", "--recent", "1.5"),
         ("pin", "a", "--undo", "--recent", "1"), ("archive",), ("restore", "a", "--run", "1"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
-from typer import Option
+from typer import Argument, Option
 
 from brainsurgeon import operations, render
 from brainsurgeon.cli import options
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 def restore(
     entry: options.OptionalEntry = None,
+    limit: str | None = Argument(
+        None, metavar="TIME", help="With --wait: how long at most, as 2h."
+    ),
     everything: bool = Option(
         False, "--all", help="Restore everything, or everything in --session."
     ),
@@ -41,8 +44,8 @@ def restore(
     ),
     wait: bool = Option(
         False,
-        help="Wait until the session is idle, at most ten minutes (keep_after_restore if longer). "
-        "With --all, at most ten minutes; --wait 2h sets another limit.",
+        help="Wait until the session is idle, at most ten minutes (keep_after_restore if longer); "
+        "--wait 2h sets another limit.",
     ),
     run: str | None = Option(
         None,
@@ -63,38 +66,46 @@ def restore(
     Example:
       brainsurgeon restore --all --pristine          undo everything
     """  # noqa: D301
+    if everything and limit is None:
+        entry, limit = None, entry
+    elif limit is not None and options.is_duration(entry) and not options.is_duration(limit):
+        entry, limit = limit, entry  # --wait 2h ENTRY
+    others = (entry, everything, key, pristine, values, wait)
+    options.refuse(
+        ("--run can be combined with --session only", run is not None and any(others)),
+        ("restore wants one ENTRY, or --all", run is None and everything == bool(entry)),
+        ("--key and --values need one ENTRY, not --all", everything and (key or values)),
+        (f"{limit}: a second name; restore wants one ENTRY, or --all", limit and not wait),
+    )
     settings = options.load_settings()
     if run is not None:
-        if entry or everything or key or pristine or values or wait:
-            raise UsageError("--run can be combined with --session only")
-        if not re.fullmatch("[1-9][0-9]{0,17}", run):
-            raise UsageError(
-                f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
-            )
-        _roll_back(settings, int(run), session)
+        _roll_back(settings, run, session)
         return
     patience = 0.0
-    if everything and wait:
-        patience, entry = options.parse_seconds("--wait", entry or "10m"), None
-    if everything == (entry is not None):
-        raise UsageError("restore wants one ENTRY, or --all")
-    if everything and (key or values):
-        raise UsageError("--key and --values need one ENTRY, not --all")
+    if wait:
+        least = operations.restore.patience(settings)
+        patience = options.parse_seconds("--wait", limit) if limit else least
     with options.recovered_store(settings) as store:
         if entry is None:
             _restore_all(settings, store, session, pristine=pristine, patience=patience)
             return
-        how = operations.restore.How(key or (), pristine=pristine, wait=wait, whole=values)
+        how = operations.restore.How(key or (), pristine=pristine, wait=patience, whole=values)
         answer = operations.restore.restore(
             settings, store, entry, clock=time.time, session=session, how=how
         )
         _print_restored(settings, store, answer)
 
 
-def _roll_back(settings: Settings, number: int, session: str | None) -> None:
+def _roll_back(settings: Settings, run: str, session: str | None) -> None:
+    if not re.fullmatch("[1-9][0-9]{0,17}", run):
+        raise UsageError(
+            f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
+        )
     named = [session] if session else ()
     with options.recovered_store(settings) as store:
-        done = operations.restore.rollback(settings, store, number, clock=time.time, sessions=named)
+        done = operations.restore.rollback(
+            settings, store, int(run), clock=time.time, sessions=named
+        )
     options.print_answer(render.runs.rollback_json(done), render.runs.rollback, done)
     raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
@@ -176,11 +187,11 @@ def pause(
     if end and until is not None:
         raise UsageError("--end cannot be combined with --until")
     settings, now = options.load_settings(), time.time()
+    moment = None if until is None else options.parse_moment("--until", until, now)
     with options.recovered_store(settings) as store:
         if end:
             left = operations.pause.end(settings, store, now, sessions=session or ())
         else:
-            moment = None if until is None else options.parse_moment("--until", until, now)
             left = operations.pause.pause(
                 settings, store, now, until=moment, sessions=session or ()
             )

@@ -125,7 +125,10 @@ def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[.
 
     @wraps(function)
     def command(*, json: bool = False, config: str | None = None, **options: Any) -> None:
-        given.json, given.config = json, config or given.config
+        given.json, given.config = json, given.config if config is None else config
+        for name, value in {"config": given.config, **options}.items():
+            if value == "" or (isinstance(value, list) and "" in value):
+                raise UsageError(f"an empty text is given for {name.replace('_', '-')}")
         function(**options)
 
     own = signature(function, eval_str=True)  # typer reads the options from the signature
@@ -154,6 +157,21 @@ def parse_seconds(option: str, text: str) -> float:
     except InvalidValueError as error:
         raise UsageError(f"{option} {text}: {error}") from error
     return math.inf if seconds is None else seconds
+
+
+def refuse(*combinations: tuple[str, object]) -> None:
+    """Raise UsageError with the message of the first combination that was given."""
+    for message, is_given in combinations:
+        if is_given:
+            raise UsageError(message)
+
+
+def is_duration(text: str | None) -> bool:
+    try:
+        parse_seconds("", text or "")
+    except UsageError:
+        return False
+    return True
 
 
 def parse_moment(option: str, text: str, now: float) -> float:

@@ -276,7 +276,7 @@ def status(
     """  # noqa: D301
     is_text, in_json = form is Form.text, options.given.json
     others = (check, max_age, not is_text, output, force, show, previews)
-    _refuse(
+    options.refuse(
         ("--session needs --estimate", session and not estimate),
         ("--estimate takes --session and --json only", estimate and any(others)),
         ("--open and --previews need --format html", form is not Form.html and (show or previews)),
@@ -295,13 +295,6 @@ def status(
         _write_metrics(settings, output, force=force)
     else:
         _print_status(settings, check=check, max_age=max_age or "15m")
-
-
-def _refuse(*combinations: tuple[str, object]) -> None:
-    """Raise UsageError with the message of the first combination that was given."""
-    for message, given in combinations:
-        if given:
-            raise UsageError(message)
 
 
 def _print_status(settings: Settings, *, check: bool, max_age: str) -> None:

@@ -23,6 +23,7 @@ DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # The five fields of cron: lowest number, highest number, names of the numbers.
 _CRON = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, DAYS))
+_LONGEST_MONTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _FIVE_FIELDS = 'the five fields of cron ("*/2 * * * *")'
 _CRON_ITEM = re.compile(r"(\*|[0-9]+(?:-[0-9]+)?)(?:/([0-9]+))?")
 
@@ -38,6 +39,9 @@ def cron_numbers(expression: str) -> list[list[int]]:
     if len(words) != len(_CRON):
         raise InvalidValueError(_FIVE_FIELDS)
     fields = [_cron_field(word, *bounds) for word, bounds in zip(words, _CRON, strict=True)]
+    longest = max(_LONGEST_MONTHS[month - 1] for month in fields[3])
+    if fields[2][0] > longest and words[4].startswith("*"):
+        raise InvalidValueError(f"{_FIVE_FIELDS}: no such month has a day {fields[2][0]}")
     return [*fields[:4], sorted({number % 7 for number in fields[4]})]
 
 

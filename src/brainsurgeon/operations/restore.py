@@ -71,7 +71,7 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 class How(Struct, frozen=True):
     keys: Iterable[str] = ()  # of the values to restore; all if empty
     pristine: bool = False  # also remove our fields
-    wait: bool = False  # wait until the session is idle
+    wait: float = 0.0  # seconds for which to wait until the session is idle
     whole: bool = False  # also restore the other entries of an archived turn
     # Selects the content of the answer. If it raises an error, nothing changes.
     select: Callable[[dict[str, Any]], dict[str, Any]] = dict
@@ -122,7 +122,7 @@ def restore(
         replace(of_session, entry_id=named.entry_id, paths=paths),
         *(replace(of_session, entry_id=entry_id) for entry_id in others),
     )
-    deadline = now + _patience(settings) if how.wait else now
+    deadline = now + how.wait
     keeping = partial(_keeping, settings, store, file, requests, now)
     kept = nullcontext if how.by_tool else keeping
     while True:
@@ -182,7 +182,7 @@ def _wait_for(
 ) -> None:
     """Record requests. They lapse in time, unless their session is blocked."""
     is_blocked = inspect.why_blocked(settings, store, file, now)
-    until = None if is_blocked else now + _patience(settings)
+    until = None if is_blocked else now + patience(settings)
     with store.transaction():
         for request in requests:
             store.requests.add(replace(request, asked_at=now, lapses_at=until))
@@ -191,7 +191,7 @@ def _wait_for(
 def _restore_request(
     settings: Settings, record: SessionRecord, now: float, *, pristine: bool
 ) -> Request:
-    until = now + _patience(settings)
+    until = now + patience(settings)
     return Request(record.id, "restore", now, pristine=pristine, lapses_at=until)
 
 
@@ -238,7 +238,7 @@ def _why_not_idle(settings: Settings, store: Store, file: SessionFile, now: floa
     return ""
 
 
-def _patience(settings: Settings) -> float:  # seconds until a request lapses or a wait ends
+def patience(settings: Settings) -> float:  # seconds until a request lapses or a wait ends
     return max(float(settings.keep_after_restore), LEAST_WAIT)
 
 
