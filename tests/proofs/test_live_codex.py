@@ -179,6 +179,35 @@ def test_a_thread_that_became_smaller_and_its_forks_go_on(driven, tmp_path, rele
 
 
 @paginated
+def test_a_rewound_thread_goes_on_when_its_first_file_became_smaller(driven, tmp_path, release):
+    """A rewind begins another file at an offset in the first one, which moves with the lines."""
+    path, before = driven.path, driven.path.read_bytes()
+    thread = path.stem[-36:]
+    with driven.serving() as ask:
+        ask(thread)
+        turns = ask(thread, method="thread/turns/list", limit=50)["data"]
+        ask(thread, method="thread/revert", beforeTurnId=turns[0]["id"])
+    driven.turn(printing("after the rewind"), words=["resume", thread])
+    page = driven.path
+    [whole, _] = driven.turn(printing("once more", 2), words=["resume", thread])
+    shrink(driven, tmp_path)
+    time.sleep(SETTLED)
+    ours(driven, "scan")
+
+    assert page != path
+    assert len(path.read_bytes()) < 0.7 * len(before)
+    assert mapped(driven)[0] == []
+    [request, _] = driven.turn(printing("the next", 2), words=["resume", thread])
+    assert items(request)[: len(items(whole)) - 1] == items(whole)[:-1]
+    time.sleep(SETTLED)
+    ours(driven, "restore", "--all")
+    assert path.read_bytes() == before
+    assert mapped(driven)[0] == []
+    [request, _] = driven.turn(printing("the last", 2), words=["resume", thread])
+    assert TAKEN.decode() not in json.dumps(request)
+
+
+@paginated
 def test_forks_made_while_lines_move_fail_loudly_or_are_right(driven, tmp_path, release):
     """Of 30 forks made beside scans and restores, each says that it failed or has all items."""
     thread, whole = driven.path.stem[-36:], items(next_request(driven, tmp_path))

@@ -5,7 +5,8 @@ A `response_item` is sent to the model until a `compacted` line replaces all ite
 assistants in `guardian_history`. Tried with 0.145.0, 0.169.0 and 0.171.0; read in files of 0.104.
 
 Since 0.148, a file is `paginated`: the file of a fork, or of a rewound thread, begins at a byte of
-another file, and a database has more such offsets. So an edit keeps the length of a line there.
+another file, and a database has more such offsets. So an edit keeps the length of a line there,
+unless the offsets are changed, too (`offsets`).
 """
 
 import json
