@@ -179,7 +179,7 @@ def test_a_thread_that_became_smaller_and_its_forks_go_on(driven, tmp_path, rele
 
 
 @paginated
-def test_a_rewound_thread_goes_on_when_its_first_file_became_smaller(driven, tmp_path, release):
+def test_a_rewound_thread_goes_on_when_lines_moved(driven, tmp_path, release):
     """A rewind begins another file at an offset in the first one, which moves with the lines."""
     path, before = driven.path, driven.path.read_bytes()
     thread = path.stem[-36:]

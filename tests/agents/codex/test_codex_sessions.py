@@ -103,7 +103,7 @@ def test_spaces_do_not_count_as_saved_bytes(codex):
     assert "saves tokens, no disk space" in runs.status(seen, codex.clock())
 
 
-def test_a_scan_says_that_it_prunes_what_earlier_ones_left_alone(codex):
+def test_a_scan_names_what_earlier_ones_left(codex):
     """So do sessions of an agent that an earlier program only listed."""
     path = codex.sample("legacy-0.145.0")
     codex.scan(exclude=[str(path)], **LEAN)
