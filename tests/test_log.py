@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -17,10 +18,12 @@ from structlog.testing import capture_logs
 
 from brainsurgeon import cli, log
 from brainsurgeon.errors import ConfigError, NotFoundError
+from brainsurgeon.model.plans import Outcome
 from brainsurgeon.model.reports import Recovery, RetentionReport, ScanReport, Watch
 from brainsurgeon.model.session_files import Unreadable
 from brainsurgeon.operations.restore import note_answer
 from brainsurgeon.render import sessions as render
+from building.full_disk import empty_store_disk, fill_store_disk
 from building.processes import DaemonProcess
 from building.world import TOP, Conversation, append
 
@@ -233,6 +236,43 @@ def test_log_names_failed_sessions_and_unreadable_roots(
     ]  # fmt: skip
 
 
+def test_sessions_are_logged_while_the_scan_goes_on(world, conversation, monkeypatch):
+    """Changed sessions are logged before the last session is read, and a long scan shows life."""
+    monkeypatch.setattr("brainsurgeon.operations.scan.SIGN", 0.0)
+    conversation.turn()
+    conversation.turn("short")
+    for number in range(20):
+        world.put(f"s{number:02}.jsonl", conversation.bytes())
+    seen = []
+    watch = Watch(
+        lambda file: seen.append(file.name), ended=lambda one: seen.append(one.outcome),
+        alive=lambda *counts: seen.append(counts),
+    )  # fmt: skip
+    world.scan(watch=watch, keep_recent=0)
+
+    assert seen.index("changed") < seen.index("s19.jsonl")
+    assert seen[:2] == [(1, 20), "s00.jsonl"]
+    assert (20, 20) in seen
+
+
+def test_full_disk_is_logged_once(world):
+    """If the store's disk is full, one session failed; the others wait, and all are tried again."""
+    for number in range(20):
+        other = Conversation(f"11111111-0000-4000-8000-0000000000{number:02}")
+        other.turn(random.Random(number).randbytes(50_000).hex())
+        other.turn("short")
+        world.put(f"s{number:02}.jsonl", other.bytes())
+    world.scan(enabled=False)
+    fill_store_disk(world.store)
+    logs = logs_of_scan(world, keep_recent=0)
+    [failed] = entries_named(logs, "session_failed")
+
+    assert "the disk is full" in failed["reason"]
+    assert [entry["outcome"] for entry in entries_named(logs, "session_left")] == ["deferred"] * 19
+    empty_store_disk(world.store)
+    assert world.scan(keep_recent=0).sessions_changed == 20
+
+
 def test_log_of_retention_names_roots_held_back():
     """A retention run logs its counts, and a warning for each root where it deletes nothing."""
     report = RetentionReport(
@@ -290,6 +330,42 @@ def test_log_without_a_terminal_is_json_lines(world, capsys):
         ("root_unreadable", "warning"), ("scan_finished", "info"),
     ]  # fmt: skip
     assert all(event["timestamp"].endswith("Z") for event in events)
+
+
+def test_log_line_begins_with_event_and_session(world, monkeypatch, tmp_path):
+    """The event comes first, then level and session, then the figures; JSON and text alike."""
+    outcome = Outcome("main/s", "/r/s.jsonl", "pi", "changed", "1 extracted", 900, 100)
+    names = ["session", "reason", "bytes_before", "bytes_after", "module"]
+    for is_terminal in (False, True):
+        with open(tmp_path / "log", "w+") as stream:
+            monkeypatch.setattr(stream, "isatty", lambda shown=is_terminal: shown)
+            monkeypatch.setattr(sys, "stderr", stream)
+            log.set_up(world.settings())
+            log.session(outcome)
+        line = (tmp_path / "log").read_text()
+        if is_terminal:
+            plain = re.sub(r"\x1b\[\d*m", "", line)
+
+            assert re.findall(r"(\w+)=", plain) == names
+            assert plain.split("] ")[1].startswith("session_changed ")
+        else:
+            assert [*json.loads(line)] == ["event", "level", *names, "timestamp"]
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_log_in_a_journal_has_priorities(world, monkeypatch, tmp_path, connected):
+    """If JOURNAL_STREAM names stderr, each line begins with its priority in angle brackets."""
+    with open(tmp_path / "log", "w+") as stream:
+        status = os.fstat(stream.fileno())
+        named = f"{status.st_dev}:{status.st_ino + (not connected)}"
+        monkeypatch.setenv("JOURNAL_STREAM", named)
+        monkeypatch.setattr(sys, "stderr", stream)
+        log.set_up(world.settings(log_level="debug"))
+        for level in ("error", "warning", "info", "debug"):
+            getattr(structlog.get_logger(), level)("happened", module="test")
+    begins = [line.partition("{")[0] for line in (tmp_path / "log").read_text().splitlines()]
+
+    assert begins == (["<3>", "<4>", "<6>", "<7>"] if connected else [""] * 4)
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,9 @@ class _Daemon:
             self._store.check_still_there()
             report = scan(
                 self._settings, self._store, clock=time.time, only=Chosen(only),
-                watch=Watch(check_stop=self._check_stop_and_beat, ended=log.session),
+                watch=Watch(
+                    check_stop=self._check_stop_and_beat, ended=log.session, alive=log.alive
+                ),
                 kept=self._transcripts,
             )  # fmt: skip
             if not only:

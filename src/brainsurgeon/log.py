@@ -1,6 +1,6 @@
 """Log to stderr: text on a terminal, else JSON lines. Write the files of `status --format`.
 
-Events never contain the content of a value.
+Events never contain the content of a value. In a journal, each line begins with its priority.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -22,6 +22,10 @@ from brainsurgeon.model.plans import Outcome, Plan
 from brainsurgeon.model.reports import DISABLED, RestoreAnswer, RetentionReport, ScanReport
 from brainsurgeon.model.text import readable
 
+# By level, as in syslog(3); journald removes them from the lines (sd-daemon(3)).
+_PRIORITIES = {"error": "<3>", "warning": "<4>", "info": "<6>", "debug": "<7>"}
+_FIRST, _LAST = ("event", "level", "session"), ("module", "timestamp")
+
 
 def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
     terminal = sys.stderr.isatty()
@@ -29,14 +33,17 @@ def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
     if terminal:
         processors += [
             structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
-            lambda _logger, _method, event: _escaped(event),
-            structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR")),
+            lambda _logger, _method, event: _ordered(_escaped(event)),
+            structlog.dev.ConsoleRenderer(colors=not os.environ.get("NO_COLOR"), sort_keys=False),
         ]
     else:
         processors += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            lambda _logger, _method, event: _ordered(event),
             structlog.processors.JSONRenderer(),
         ]
+    if _is_journal(sys.stderr):
+        processors.append(lambda _logger, method, line: _PRIORITIES[method] + line)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -46,6 +53,21 @@ def set_up(settings: Settings, warnings: Iterable[str] = ()) -> None:
     )
     for warning in warnings:
         structlog.get_logger().warning("setting_ignored", module="daemon", reason=warning)
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Check whether a stream is the one that systemd connected to the journal (systemd.exec(5))."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
+def _ordered(event: dict[str, Any]) -> dict[str, Any]:
+    """Move the event and its session to the front; the figures keep the order of the call."""
+    middle = [key for key in event if key not in _FIRST + _LAST]
+    return {key: event[key] for key in (*_FIRST, *middle, *_LAST) if key in event}
 
 
 def _escaped(value: Any) -> Any:
@@ -89,16 +111,22 @@ def scan_finished(report: ScanReport, reported: set[str] | None = None) -> None:
     )  # fmt: skip
 
 
+def alive(looked_at: int, sessions: int) -> None:
+    structlog.get_logger().info(
+        "scan_continues", module="scan", looked_at=looked_at, sessions=sessions
+    )
+
+
 def session(outcome: Outcome, *, dry_run: bool = False) -> None:
     log = structlog.get_logger()
     facts = {"module": "scan", "session": outcome.session, "reason": outcome.reason}
     if outcome.outcome == "failed":
         log.error("session_failed", **facts)
     elif outcome.outcome != "changed":
-        log.debug("session_left", outcome=outcome.outcome, **facts)
+        log.debug("session_left", **facts, outcome=outcome.outcome)
     elif not dry_run:
-        log.info("session_changed", bytes_before=outcome.bytes_before,
-                 bytes_after=outcome.bytes_after, **facts)  # fmt: skip
+        log.info("session_changed", **facts, bytes_before=outcome.bytes_before,
+                 bytes_after=outcome.bytes_after)  # fmt: skip
         if outcome.plan is not None:
             for warning in outcome.plan.warnings:
                 log.warning("session_warning", **facts | {"reason": warning})

@@ -13,15 +13,10 @@ from brainsurgeon.planning import row_steps
 from brainsurgeon.store import open_store
 from building import claw_agent
 from building.claw import GATEWAY, WRITTEN, ClawWorld
+from building.full_disk import empty_store_disk, fill_store_disk
 from building.world import Conversation, dump
 
 WORLD = ClawWorld
-
-
-def fill_store_disk(store):
-    """Limit the store to its present size, as on a full disk."""
-    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def between_steps(monkeypatch, act):
@@ -86,7 +81,7 @@ class TestErrors:
         assert reason.startswith(f"{changed} rows changed, then: ")
         assert changed >= 2
         monkeypatch.undo()
-        world.store._connection.execute("PRAGMA max_page_count = 1000000")
+        empty_store_disk(world.store)
         world.restore_all(pristine=True)
         assert world.claw.events(GATEWAY) == before
 

@@ -273,6 +273,13 @@ def progress_bar(
         yield step
 
 
+def show_life(looked_at: int, sessions: int) -> None:
+    """Print how far a long scan is, where no progress bar does."""
+    if given.json or not shows_progress():
+        text = f"brainsurgeon: looked at {looked_at:,} of {sessions:,} sessions"
+        print(text, file=sys.stderr, flush=True)
+
+
 class OutputError(BrainsurgeonError):
     """Standard output cannot be written."""
 

@@ -72,7 +72,7 @@ def scan(
             with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
                 report = operations.scan.scan(
                     settings, store, clock=time.time, dry_run=dry_run,
-                    watch=Watch(progress, ended=texts.add),
+                    watch=Watch(progress, ended=texts.add, alive=options.show_life),
                     only=operations.scan.Chosen(only, named=bool(only)),
                 )  # fmt: skip
             if interruption.exit_code():

@@ -170,7 +170,11 @@ def _dry_run(setup: Setup) -> tuple[ScanReport, str]:
         sizes = partial(operations.scan.sizes_to_scan, settings, store)
         with options.progress_bar("looking at", sizes, quiet=given.json) as progress:
             report = operations.scan.scan(
-                settings, store, clock=time.time, dry_run=True, watch=Watch(progress)
+                settings,
+                store,
+                clock=time.time,
+                dry_run=True,
+                watch=Watch(progress, alive=options.show_life),
             )
         if given.json:
             return report, ""

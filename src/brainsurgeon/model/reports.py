@@ -160,13 +160,16 @@ class Watch(Struct, frozen=True):
     """The functions that a command calls while it works.
 
     A scan calls `ended` with the outcome of each session, except `unchanged` ones. Without `ended`,
-    the report contains these outcomes. A restore of all values waits up to `patience` seconds for
-    sessions that are not idle, and calls `waiting` whenever their results change.
+    the report contains these outcomes. A scan of all sessions calls `alive` at most once a minute,
+    with the number of sessions that it has looked at and the number of all. A restore of all values
+    waits up to `patience` seconds for sessions that are not idle, and calls `waiting` whenever
+    their results change.
     """
 
     progress: Callable[[SessionFile], None] = lambda _: None
     check_stop: Callable[[], None] | None = None  # may raise StoppedError
     ended: Callable[[Outcome], None] | None = None
+    alive: Callable[[int, int], None] = lambda _done, _all: None
     waiting: Callable[[list[SessionRestore]], None] = lambda _: None
     patience: float = 0.0
 

@@ -1,5 +1,6 @@
 """Scan sessions: walk the roots, skip unchanged sessions, plan the others, carry out the plans."""
 
+import errno
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
@@ -21,6 +22,7 @@ from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionF
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.operations.pause import pauses
+from brainsurgeon.operations.troubles import everything_below
 from brainsurgeon.rewrite import inspect, recover
 from brainsurgeon.rewrite.apply import Batch, Planned, apply
 from brainsurgeon.rewrite.inspect import why_blocked
@@ -41,6 +43,8 @@ from brainsurgeon.store.catalogue import AGAIN, FAILED, IN_MEMORY, WAITS
 from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.journal import LEAST_WAIT
 from brainsurgeon.store.scan_memory import FileMemory
+
+SIGN = 60.0  # seconds between two signs of life of a long run
 
 
 def _error_result(error: Exception) -> tuple[Result, str] | None:
@@ -140,16 +144,18 @@ class _Scan:
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
+        self._alive, self._sign_at, self._number = watch.alive, time.monotonic() + SIGN, 0
         self._pauses = pauses(store, clock())
         self._only, rules = only.paths, inspect.rules_of(settings) + self._pauses.key()
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
         report.pauses = self._pauses.listed()
         self._unfinished, self._batch = Unfinished(), Batch()
-        self._skipped = 0  # number of unchanged sessions that `_sessions` does not yield
+        self._skipped = 0  # number of unchanged sessions in databases, which are not yielded
         self._full: dict[str, Fullness] = {}
         self._missed = store.sessions.missed()  # ids by path
         self._back: list[int] = []  # ids of those that are there again
         self._failed: list[Outcome] = []
+        self._full_disks: set[str] = set()  # "" for that of the store, else a session's root
 
     def run(self) -> None:
         all_scanned = False
@@ -162,6 +168,7 @@ class _Scan:
                     self._report.files_seen += 1
                     if item.path in self._missed:
                         self._back.append(self._missed[item.path])
+                    self._show_life()
                     self._scan_file(item)
                     if self._batch.full or self._memory.full:
                         self._carry_out()
@@ -177,6 +184,16 @@ class _Scan:
             late = self._unfinished.finish_all(hurry=self._report.stopped)
             self._report.interrupted += [rewrite.name for rewrite in late]
             self._write_down(at_end=True, all_scanned=all_scanned)
+
+    def _show_life(self) -> None:
+        if self._only or time.monotonic() < self._sign_at:
+            return
+        self._sign_at = time.monotonic() + SIGN
+        if not self._number:
+            found = everything_below(self._settings, self._store)
+            self._number = sum(isinstance(one, SessionFile) for one in found)
+        looked_at = self._report.files_seen + self._skipped + self._memory.skipped
+        self._alive(looked_at, max(self._number, looked_at))
 
     def sizes(self) -> list[int]:
         return [
@@ -199,10 +216,9 @@ class _Scan:
             yield from discover(
                 roots, format_of=memory.format_of, memory=memory, was_recorded=was_recorded
             )  # fmt: skip
-            self._skipped += memory.skipped
             yield from list_rows(roots, own_times, self._is_unchanged)
-        self._report.files_seen += self._skipped
-        self._report.files_unchanged += self._skipped
+        self._report.files_seen += self._skipped + memory.skipped
+        self._report.files_unchanged += self._skipped + memory.skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
         sessions = self._memory.unchanged_in(path, database_fingerprint(state), self._memory.now)
@@ -278,9 +294,21 @@ class _Scan:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
             scanned = replace(scanned, due_at=self._memory.try_again_at(file, self._clock()))
+            if self._is_still_full(error, file):  # one failure is reported for each disk
+                outcome = replace(scanned.outcome, outcome="deferred")
+                return replace(scanned, outcome=outcome, again=FAILED)
         elif (isinstance(error, ObstacleError) and not file.in_database) or superseded(file):
             scanned = replace(scanned, due_at=0.0)  # try again even if the file is unchanged
         return replace(scanned, again=AGAIN if result == "deferred" else None)
+
+    def _is_still_full(self, error: Exception, file: SessionFile) -> bool:
+        """Check whether an error means that a disk is full which was full earlier in this run."""
+        disk = "" if isinstance(error, errors.StoreFullError) else file.root
+        if disk and getattr(error, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        known = disk in self._full_disks
+        self._full_disks.add(disk)
+        return known
 
     def _plan(self, file: SessionFile, now: float) -> Scanned:
         """Plan one session, from what earlier runs have read of it if that still holds."""

@@ -12,7 +12,7 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.lookup.opening import lost_without_store
 from brainsurgeon.lookup.sessions import EMPTY
 from brainsurgeon.model.reports import Expiring, LostValues, Trouble
-from brainsurgeon.model.session_files import Unreadable
+from brainsurgeon.model.session_files import SessionFile, Unreadable
 from brainsurgeon.model.text import counted, iso
 from brainsurgeon.operations.pause import LONG, pauses
 from brainsurgeon.planning.retention import MISSING, SILENT
@@ -190,11 +190,17 @@ def knows(store: Store, root: str) -> bool:
     return store.sessions.any_at_or_below(root) or store.files.any_below(root)
 
 
-def problems_below(settings: RootSettings, store: Store) -> list[Unreadable]:
-    """Return the paths below the roots that cannot be read. Opens no session."""
+def everything_below(settings: RootSettings, store: Store) -> Iterator[SessionFile | Unreadable]:
+    """Yield all sessions below the roots and all paths that cannot be read. Opens no session."""
     roots = settings.root_directories()
-    files = discover(roots, format_of=any_format, was_recorded=store.sessions.any_at_or_below)
-    return [item for item in (*files, *list_rows(roots)) if isinstance(item, Unreadable)]
+    recorded = store.sessions.any_at_or_below
+    yield from discover(roots, format_of=any_format, was_recorded=recorded)
+    yield from list_rows(roots)
+
+
+def problems_below(settings: RootSettings, store: Store) -> list[Unreadable]:
+    found = everything_below(settings, store)
+    return [item for item in found if isinstance(item, Unreadable)]
 
 
 def lost_values(settings: RootSettings, store: Store) -> LostValues:
