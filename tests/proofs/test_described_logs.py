@@ -161,6 +161,31 @@ def test_values_come_back_after_their_description_has_changed(world, describe, f
         assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("session", [{}, {"session": "run"}], ids=["no session id", "session id"])
+@pytest.mark.parametrize("order", ["dropped", "inserted", "swapped"])
+def test_values_of_a_log_without_ids_come_back_from_other_lines(world, describe, order, session):
+    """A value is known by its placeholder, also where another entry has the number of its line."""
+    describe(session)
+    said = [("user", "go"), ("tool", "{} " * 300), ("bot", "ok")]
+    turns = [
+        b"".join(dump({"who": who, "run": "r", "made": 1, "body": text.format(*[turn] * 300)})
+                 for who, text in said) for turn in range(6)
+    ]  # fmt: skip
+    moved = {
+        "dropped": [0, 2, 3, 4, 5], "inserted": [0, 6, 1, 2, 3, 4, 5], "swapped": [0, 3, 2, 1, 4, 5],
+    }[order]  # fmt: skip
+    turns.append(turns[5].replace(b"5 ", b"7 "))
+    path = world.put("log.jsonl", b"".join(turns[:6]))
+    world.scan(**RULES)
+    pruned = path.read_bytes().splitlines(keepends=True)
+    pruned += turns[6].splitlines(keepends=True)
+    path.write_bytes(b"".join(line for turn in moved for line in pruned[turn * 3 : turn * 3 + 3]))
+    world.scan(**RULES)
+    world.restore_all(pristine=True)
+
+    assert path.read_bytes() == b"".join(turns[turn] for turn in moved)
+
+
 def openai_turn(name, arguments, answer):
     return [
         {"role": "user", "content": "what was it?"},

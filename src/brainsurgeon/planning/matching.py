@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from brainsurgeon.formats.base import Format, ParsedLine
+from brainsurgeon.formats.base import Format, ParsedLine, is_generated
 from brainsurgeon.formats.marks import TEXTS, token_digest
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import (
@@ -110,8 +110,15 @@ class _Matcher:
         )
 
     @cached_property
-    def _ids(self) -> set[str | None]:
-        return {entry.ident for entry in self._transcript.entries}
+    def _indexes(self) -> dict[str | None, int]:
+        return {entry.ident: index for index, entry in enumerate(self._transcript.entries)}
+
+    def _is_there(self, record: Extraction) -> bool:
+        """Check whether the recorded entry is there. A generated id only says where it was."""
+        index = self._indexes.get(record.entry_id)
+        return index is not None and (
+            not is_generated(record.entry_id) or self._is_in(record, index)
+        )
 
     def look(self, index: int) -> None:
         """Note what of ours is in an entry."""
@@ -122,7 +129,7 @@ class _Matcher:
             if index not in self._transcript.chain.dead:
                 found.saved += record.tokens
             moved = record.id in self._moved and record.entry_id != ident
-            if moved and record.entry_id in self._ids:
+            if moved and self._is_there(record):
                 found.copies.add((index, record.id))
         self._explain(index, standing)
 
@@ -232,9 +239,12 @@ class _Matcher:
         same = value is not None and (value.kind, value.tool) == (record.kind, record.tool)
         if not (record.block or same):
             return False
-        if record.anchor is None and record.session_id not in self._records.same_identity:
-            return False
         own = record.session_id == self._records.own or record.id in self._records.last_sighted
+        same = record.session_id in self._records.same_identity or (
+            own and is_generated(record.entry_id)  # a log without ids may have no session id, too
+        )
+        if record.anchor is None and not same:
+            return False
         if record.anchor is not None and own:  # the agent made a branch or rewrote the entry
             return True
         if not self._transcript.form.appends_anew:
