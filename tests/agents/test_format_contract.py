@@ -470,7 +470,7 @@ class TestGenericContract(FormatContract):
     """Entries of no particular agent."""
 
     form = GENERIC
-    results = (9, "9986022b")
+    results = (10, "9986022b")
     samples = (SAMPLES / "generic" / "spec-mix.jsonl",)
     never = frozenset({
         "__id", "id", "type", "role", "name", "tool", "tool_name", "toolName", "tool_use_id",
@@ -499,7 +499,7 @@ class TestGooseContract(FormatContract):
     """goose, whose results are in messages of the user."""
 
     form, hint = FORMATS["goose"], ANY
-    results = (3, "0199cce6")
+    results = (4, "0199cce6")
     samples = (SAMPLES / "described" / "goose.jsonl",)
     never, free = KEYS, frozenset({"arguments"})
     words = (*WORDS, "created", "toolRequest", "toolResponse", "toolCall", "toolResult", "value")
@@ -509,7 +509,7 @@ class TestLangChainContract(FormatContract):
     """Messages of LangChain."""
 
     form, hint = FORMATS["langchain"], ANY
-    results = (3, "508272f3")
+    results = (4, "508272f3")
     samples = (SAMPLES / "described" / "langchain.jsonl",)
     never, free = KEYS, frozenset({"args", "artifact"})
     words = (*WORDS, "human", "ai", "data", "kwargs", "args", "artifact", "usage_metadata")
@@ -519,7 +519,7 @@ class TestKimiCliContract(FormatContract):
     """The context of kimi-cli."""
 
     form, hint = FORMATS["kimi-cli"], ANY
-    results = (3, "c6f26fa4")
+    results = (4, "c6f26fa4")
     samples = (SAMPLES / "described" / "kimi-cli.jsonl",)
     never = KEYS
     words = (*WORDS, "_checkpoint", "_usage", "think", "encrypted")
@@ -529,7 +529,7 @@ class TestKimiCodeContract(FormatContract):
     """The wire of Kimi Code, which has a second copy of each message."""
 
     form, hint = FORMATS["kimi-code"], ANY
-    results = (3, "caac35df")
+    results = (4, "caac35df")
     samples = (SAMPLES / "described" / "kimi-code.jsonl",)
     never, free = KEYS, frozenset({"args"})
     words = (
@@ -543,7 +543,7 @@ class TestQwenCodeContract(FormatContract):
     """Qwen Code, which has two copies of results that are never sent."""
 
     form, hint = FORMATS["qwen-code"], ANY
-    results = (3, "efc7103b")
+    results = (4, "efc7103b")
     samples = (SAMPLES / "described" / "qwen-code.jsonl",)
     never, free = KEYS, frozenset({"args", "resultDisplay"})
     words = (
@@ -556,7 +556,7 @@ class TestOhMyPiContract(FormatContract):
     """oh-my-pi, whose first line is a title."""
 
     form, hint = FORMATS["oh-my-pi"], ANY
-    results = (3, "a7526269")
+    results = (4, "a7526269")
     samples = (SAMPLES / "described" / "oh-my-pi.jsonl",)
     never, free = KEYS, frozenset({"arguments", "details"})
     words = (*WORDS, "title", "toolCall", "toolResult", "toolCallId", "details", "stopReason")
@@ -566,7 +566,7 @@ class TestOpenAIChatContract(FormatContract):
     """Messages of OpenAI's chat, one a line."""
 
     form, hint = FORMATS["openai-chat"], ANY
-    results = (3, "85ab1c56")
+    results = (4, "85ab1c56")
     samples = (SAMPLES / "described" / "openai-chat-nanobot.jsonl",)
     never = KEYS
     words = (*WORDS, "reasoning_content", "developer", "timestamp")

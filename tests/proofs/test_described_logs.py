@@ -172,8 +172,10 @@ def test_values_of_a_log_without_ids_come_back_from_other_lines(world, describe,
                  for who, text in said) for turn in range(6)
     ]  # fmt: skip
     moved = {
-        "dropped": [0, 2, 3, 4, 5], "inserted": [0, 6, 1, 2, 3, 4, 5], "swapped": [0, 3, 2, 1, 4, 5],
-    }[order]  # fmt: skip
+        "dropped": [0, 2, 3, 4, 5],
+        "inserted": [0, 6, 1, 2, 3, 4, 5],
+        "swapped": [0, 3, 2, 1, 4, 5],
+    }[order]
     turns.append(turns[5].replace(b"5 ", b"7 "))
     path = world.put("log.jsonl", b"".join(turns[:6]))
     world.scan(**RULES)
@@ -184,6 +186,46 @@ def test_values_of_a_log_without_ids_come_back_from_other_lines(world, describe,
     world.restore_all(pristine=True)
 
     assert path.read_bytes() == b"".join(turns[turn] for turn in moved)
+
+
+LONG = "k" * 80
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ({"id": "uid", "texts": ["body", "uid"]}, {"uid": "{} " + LONG}),
+        ({"id": "uid", "texts": ["body", "*"]}, {"uid": "{} " + LONG}),
+        ({"unsent": "made"}, {"made": "2026-11-01T10:00:00.00000{}+00:00"}),
+        ({"recognise": [{"sort": [LONG]}], "unsent": "sort"}, {"sort": LONG}),
+        ({"id": f"[sort={LONG}].uid", "unsent": "sort"}, {"sort": LONG, "uid": "{}"}),
+        ({"results": [{"at": "call", "texts": ["said", "name"]}]},
+         {"call": {"id": "{}", "name": LONG, "said": LONG}}),
+        ({"texts": ["body", "picture"]},
+         {"picture": {"type": "image", "source": {"type": "base64", "data": LONG * 9}}}),
+        ({"unsent": "parts.*.source.data", "texts": ["body", "parts"]},
+         {"parts": [{"type": "image", "source": {"type": "base64", "data": LONG * 9}}]}),
+        ({"texts": ["body", "parts"]}, {"parts": [{"text": LONG * 9, "signature": LONG * 9}]}),
+    ],
+)  # fmt: skip
+def test_a_wrong_description_extracts_no_name_of_an_entry(world, describe, more, fields):
+    """A value that is a name, a role, a time or a signature stays; all others come back."""
+    describe(more)
+    said = [("user", "go"), ("tool", "x" * 800), ("bot", "ok")] * 3
+    lines = [
+        {"who": who, "made": "2026-11-01", "body": text}
+        | json.loads(json.dumps(fields).replace("{}", str(number)))
+        for number, (who, text) in enumerate(said)
+    ]  # fmt: skip
+    before = b"".join(map(dump, lines))
+    path = world.put("log.jsonl", before)
+
+    world.scan(**RULES | {"min_value_length": 30})
+    pruned = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert all(line["body"].startswith("[[extracted-") for line in pruned[1:6:3])
+    assert all(line.get("uid") == old.get("uid") for line, old in zip(pruned, lines, strict=True))
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
 
 
 def openai_turn(name, arguments, answer):

@@ -2,16 +2,17 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain, combinations, starmap
-from typing import Any, Literal, get_args
+from itertools import combinations, product
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Struct
 
 from brainsurgeon.formats import base
-from brainsurgeon.model.entries import KINDS, JsonObject, KeyPath, Kind
+from brainsurgeon.model.entries import KINDS, JsonObject, KeyPath, Kind, value_at
 
 EntryRole = Literal["prompt", "reply", "result", "aside", "note"]
 Words = str | list[str]  # one path or several; of several, the first that leads to something
@@ -71,7 +72,6 @@ class UsageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 class Description(Struct, frozen=True, forbid_unknown_fields=True):
     entries: list[EntryTable]
     recognise: list[Conditions]  # one is met by one of the first lines
-    version: int = 3
     newest: int = 2  # number of messages that stay as they are
     within: Words = ""  # objects in an entry where `texts` and `thinking` begin
     session: Words = []  # in the first line, or in the first lines with a `[key=value]`
@@ -203,8 +203,9 @@ def _fits(value: Any, want: Any) -> bool:
     return value is not None if want in ("*", "-") else type(value) is type(want) and value == want
 
 
-_PATHS = ("session", "id", "time", "texts", "thinking", "unsent", "call_id", "tool", "arguments",
-          "model")  # fmt: skip
+_WITHIN = ("texts", "thinking", "arguments")  # their paths begin at the objects `within`
+_NAMES = ("session", "id", "time", "call_id", "tool", "model")
+PATHS = ("within", *_NAMES, *_WITHIN, "unsent")
 
 
 _TABLES: dict[str, type[Struct]] = {
@@ -246,11 +247,12 @@ def _refused(why: str, at: str) -> ContradictionError:
 
 
 def _contradictions(read: Description) -> Iterator[tuple[str, str]]:
-    for key, path in _paths(read):
+    for place in _places(read):
         try:
-            steps_of(path)
+            steps_of(place.path)
         except ValueError as error:
-            yield key, str(error)
+            yield place.key, str(error)
+            return
     if not all(read.recognise) or not read.recognise:
         yield "recognise", "wants tables with conditions: without one, every file would fit"
     roles = {table.role for table in read.entries}
@@ -268,24 +270,85 @@ def _contradictions(read: Description) -> Iterator[tuple[str, str]]:
         yield "texts", "wants a path: none leads to a value"
 
 
-def _paths(read: Description) -> Iterator[tuple[str, str]]:
-    """Yield each path in a description, with the key of its table."""
-    for name, value in msgspec.to_builtins(read).items():
-        if name not in ("signatures", "version", "newest"):
-            yield from ((name, path) for path in _paths_in(name, value))
+class _Place(NamedTuple):
+    """A path in a description."""
+
+    key: str  # in its table
+    path: str
+    above: Words = ""  # where the path begins in an entry
+    kind: type = object  # of what must be there
+    wanted: Any = None  # of a condition: the value that must be there
+
+    def steps(self) -> Iterator[Steps]:
+        return ((*above, *steps_of(self.path)) for above in compiled(self.above))
 
 
-def _paths_in(name: str, value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif name in ("recognise", "failed"):
-        yield from chain.from_iterable(value)
-    elif name == "entries":
-        yield from chain.from_iterable(table["when"] for table in value)
-    elif isinstance(value, dict):
-        yield from chain.from_iterable(starmap(_paths_in, value.items()))
-    else:
-        yield from chain.from_iterable(_paths_in("", item) for item in value)
+def _places(read: Description) -> Iterator[_Place]:
+    for key in PATHS:
+        above = read.within if key in _WITHIN else ""
+        yield from (_Place(key, path, above) for path in listed(getattr(read, key)))
+    for number, one in enumerate(read.entries):
+        yield from _conditions(f"entries[{number}]", [one.when])
+    yield from _conditions("recognise", read.recognise)
+    yield from _conditions("failed", read.failed)
+    yield from _inner("usage", read.usage, int)
+    for number, call in enumerate(read.calls):
+        yield from _inner(f"calls[{number}]", call)
+    for number, result in enumerate(read.results):
+        yield from _inner(f"results[{number}]", result)
+
+
+def _conditions(key: str, tables: Iterable[Conditions], above: Words = "") -> Iterator[_Place]:
+    for table in tables:
+        yield from (_Place(key, path, above, wanted=wanted) for path, wanted in table.items())
+
+
+def _inner(
+    name: str, table: CallTable | ResultTable | UsageTable, kind: type = object
+) -> Iterator[_Place]:  # fmt: skip
+    given = msgspec.to_builtins(table)
+    at = given.pop("at", [])
+    yield from (_Place(f"{name}.at", path, kind=dict) for path in listed(at))
+    yield from _conditions(f"{name}.failed", given.pop("failed", []), at)
+    for key, words in given.items():
+        yield from (_Place(f"{name}.{key}", path, at, kind) for path in listed(words))
+
+
+class Names:
+    """Where the names of an entry are, and the texts by which it is told apart from others.
+
+    After one of these was replaced, no later run would know the entry.
+    """
+
+    def __init__(self, read: Description) -> None:
+        self._known: dict[str, list[tuple[Steps, Any]]] = defaultdict(list)  # by the last key
+        for place in _places(read):
+            for steps in place.steps():
+                self._add(place, steps)
+        tables: tuple[CallTable | ResultTable, ...] = (*read.calls, *read.results)
+        for table in tables:
+            for at, inner in product(
+                compiled(table.at), (*compiled(table.id), *compiled(table.tool))
+            ):
+                self._known[last_key(inner)].append(((*at, *inner), None))
+
+    def _add(self, place: _Place, steps: Steps) -> None:
+        if place.key in _NAMES or place.wanted not in (None, "*", "-"):
+            self._known[steps[-1].key if steps else ""].append((steps, place.wanted))
+        for at, step in enumerate(steps):
+            for key, text in step.where:
+                self._known[key].append(((*steps[:at], Step(step.key), Step(key)), [text]))
+
+    def include(self, entry: JsonObject, path: KeyPath) -> bool:
+        """Check whether a value is one of them, or contains one."""
+        ends = {step for step in path[-1:] if isinstance(step, str)} | {"*", ""}
+        if isinstance(value_at(entry, path), dict):
+            ends.update(self._known)
+        return any(
+            at[: len(path)] == path and (wanted is None or _fits(value, wanted))
+            for end in ends for steps, wanted in self._known.get(end, ())
+            for at, value in found(entry, steps)
+        )  # fmt: skip
 
 
 def unmet(tables: Iterable[Conditions], entries: Collection[JsonObject]) -> str:
@@ -307,43 +370,18 @@ def unused(read: Description, entries: Iterable[JsonObject]) -> list[str]:
     """Return the keys of a description that lead to nothing in a log."""
     tables = [conditions(table.when) for table in read.entries]
     rows = {at: f"entries[{at}]" for at in range(len(tables))}
-    paths = dict(_ways(read))
+    unseen = [
+        (place, [*place.steps()]) for place in _places(read)
+        if place.key != "recognise" and not place.key.startswith("entries")
+    ]  # fmt: skip
     for entry in entries:
         rows.pop(next((at for at, wanted in enumerate(tables) if met(entry, wanted)), -1), None)
-        for key in [key for key, (ways, kind) in paths.items() if _leads(entry, ways, kind)]:
-            del paths[key]
-    return [*rows.values(), *paths]
+        unseen = [one for one in unseen if not _leads(entry, one[1], one[0].kind)]
+    return [*rows.values(), *(
+        f"{key} {path}" + (f" (to no object; of a list, {path}.*)" if kind is dict else "")
+        for (key, path, _, kind, _), _ in unseen
+    )]  # fmt: skip
 
 
 def _leads(entry: JsonObject, ways: Iterable[Steps], kind: type) -> bool:
     return any(isinstance(value, kind) for steps in ways for _, value in found(entry, steps))
-
-
-Ways = tuple[list[Steps], type]  # and the type of what must be there
-
-
-def _ways(read: Description) -> Iterator[tuple[str, Ways]]:
-    """Yield the keys that are set, with their paths from an entry on."""
-    for key in _PATHS:
-        within = compiled(read.within) if key in ("texts", "thinking", "arguments") else ((),)
-        yield from _below(within, key, listed(getattr(read, key)))
-    yield from _below(((),), "failed", chain.from_iterable(read.failed))
-    inner: list[tuple[str, Struct, type]] = [("usage", read.usage, int)]
-    inner += [(f"calls[{at}]", table, object) for at, table in enumerate(read.calls)]
-    inner += [(f"results[{at}]", table, object) for at, table in enumerate(read.results)]
-    for name, table, kind in inner:
-        given = msgspec.to_builtins(table)
-        objects = listed(given.pop("at", []))
-        for path in objects:
-            yield f"{name}.at {path} (to no object; of a list, {path}.*)", ([steps_of(path)], dict)
-        failed = chain.from_iterable(given.pop("failed", []))
-        yield from _below(compiled(objects), f"{name}.failed", failed)
-        for key, words in given.items():
-            yield from _below(compiled(objects), f"{name}.{key}", listed(words), kind)
-
-
-def _below(
-    within: Iterable[Steps], key: str, paths: Iterable[str], kind: type = object
-) -> Iterator[tuple[str, Ways]]:
-    for path in paths:
-        yield f"{key} {path}", ([(*above, *steps_of(path)) for above in within], kind)

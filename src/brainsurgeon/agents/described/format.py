@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from brainsurgeon.formats import base, weight
 from brainsurgeon.formats.chain import Around, Chain
 from brainsurgeon.formats.description import (
+    PATHS,
     CallTable,
     Compiled,
     Description,
     EntryTable,
+    Names,
     ResultTable,
     compiled,
     conditions,
@@ -55,13 +57,12 @@ _KINDS: dict[str | None, Kind] = {
 }  # fmt: skip
 _OPEN = {"prompt": "a user message", "result": "a tool result"}
 _SIGNED = "thinking signed by its provider"
+_NAME = "a name, role or time of its entry, or a signature"
 _AS_TEXT = "arguments in a text, which must stay JSON"
 _NEWEST = "among the newest messages of an agent that is only described"
 _NOTHING = EntryTable()
 _LONGEST_TIME = 40  # characters
 _MILLISECONDS = 1e11  # no time in seconds is so large
-_PATHS = ("within", "session", "id", "time", "texts", "thinking", "unsent", "call_id", "tool",
-          "arguments", "model")  # fmt: skip
 
 
 class OwnTurn(Struct, frozen=True, gc=False):
@@ -124,18 +125,20 @@ class Described(base.Format):
 
     by_wish = True
 
-    def __init__(self, name: str, given: Description, *, final: bool = False) -> None:
+    def __init__(
+        self, name: str, given: Description, version: int, *, final: bool = False
+    ) -> None:  # fmt: skip
         # A `final` description never reaches other values, so other texts tell its lines apart. Of
         # any other, no text may: what is extracted must be known in its line under the next one.
-        self.name, self.version, self.given = name, given.version, given
+        self.name, self.version, self.given = name, version, given
         self.wanted = given.recognise
         self._recognise, self._failed = (
             [*map(conditions, tables)] for tables in (given.recognise, given.failed)
         )
         self._tables = [(conditions(table.when), table) for table in given.entries]
-        self._at = {key: compiled(getattr(given, key)) for key in _PATHS}
+        self._at = {key: compiled(getattr(given, key)) for key in PATHS}
         self._calls, self._results = [*map(_Inner, given.calls)], [*map(_Inner, given.results)]
-        self._final = final
+        self._final, self._names = final, Names(given)
         self._edited = frozenset((*_EDITED, *(map(last_key, given.edited()) if final else ())))
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
@@ -168,7 +171,7 @@ class Described(base.Format):
 
     def read(self, entry: JsonObject) -> base.Content:
         table = self._table(entry)
-        values = [*_apart(self._values(entry, table))]
+        values = [self._checked(entry, one) for one in _apart(self._values(entry, table))]
         calls = tuple(self._tool_calls(entry, table)) if table.role else ()
         texts = [
             base.ResultText(value.path, text, value.call) for value in values
@@ -216,6 +219,23 @@ class Described(base.Format):
                     yield from self._content(entry, value, path, named)
             for path, value in self._found("arguments", holder, at, int(kind == "tool_call")):
                 yield from _leaves(value, path, named)
+
+    def _checked(self, entry: JsonObject, value: Value) -> Value:
+        """Lock what names the entry, or tells it apart from others in a later run."""
+        if value.locked or not (
+            value.path[-1] in self.given.signatures or self._names.include(entry, value.path)
+            or self._is_rest(entry, value)
+        ):  # fmt: skip
+            return value
+        return replace(value, locked=_NAME)
+
+    def _is_rest(self, entry: JsonObject, value: Value) -> bool:
+        """Check whether a value is part of `rest`."""
+        if self._final or not self._edited.isdisjoint(value.path):
+            return False
+        if value.block:
+            return not any(isinstance(step, int) for step in value.path)
+        return value.chars <= _LONGEST_TIME and parse_time(value_at(entry, value.path)) is not None
 
     def _inner_values(self, entry: JsonObject, like: Value) -> Iterator[Value]:
         for inner in self._calls:
@@ -420,11 +440,14 @@ def _leaves(value: Any, path: KeyPath, like: Value) -> Iterator[Value]:
 
 
 def _apart(values: Iterable[Value]) -> Iterator[Value]:
-    """Yield the values that are not in, or the same as, an earlier one."""
-    seen = set[KeyPath]()
+    """Yield the values that are not in an earlier one, do not contain one, and are not the same."""
+    seen, above = set[KeyPath](), set[KeyPath]()
     for value in values:
-        if not any(value.path[:length] in seen for length in range(1, len(value.path) + 1)):
+        lengths = range(1, len(value.path) + 1)
+        upward = [value.path[:length] for length in lengths]
+        if value.path not in above and seen.isdisjoint(upward):
             seen.add(value.path)
+            above.update(upward)
             yield value
 
 

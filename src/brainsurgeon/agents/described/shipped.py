@@ -143,7 +143,6 @@ SHIPPED: dict[str, dict[str, Any]] = {
         "usage": {"at": "usage"},
     },
     "generic": {
-        "version": 9,
         "newest": 0,
         "recognise": [{"__id": "*", "type": ["message", *_KINDS]}],
         "entries": [
