@@ -43,8 +43,8 @@ for one in "${@:-lowest lowest-mcp newest}"; do
     for name in $one; do
         case $name in
         lowest) try lowest --constraint "$place/lowest.txt" "$archive" ;;
-        lowest-mcp) try lowest-mcp --constraint "$place/lowest.txt" "$wheel[mcp]" ;;
-        newest) try newest --upgrade "$wheel[mcp]" ;;
+        lowest-mcp) try lowest-mcp --constraint "$place/lowest.txt" "${wheel}[mcp]" ;;
+        newest) try newest --upgrade "${wheel}[mcp]" ;;
         *) echo "there is no set $name" >&2 && exit 2 ;;
         esac
     done

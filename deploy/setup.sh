@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Make .venv at the top of the project with the versions in requirements.txt; change nothing else.
 # The scripts beside it source this file from the top of the project.
 

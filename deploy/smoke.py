@@ -54,6 +54,7 @@ def main() -> None:
         expect(json.loads(scan)["values_extracted"] == 1, scan)
         expect(show == VALUE, show)
         expect(session.read_bytes() == before, "the session is not as it was")
+        run("pause", "--end", "--config", str(config))  # that restore began one
         expect("no such option" in run("show", "--no-such", code=USAGE), "show --no-such")
         serve(config)
         daemon(config, session)
@@ -81,9 +82,11 @@ def set_up(home: Path) -> None:
     """Run `init` in an empty home with the packaged files, compare these, and undo it."""
     clone = Path(__file__).parent.parent
     packaged = importlib.import_module("brainsurgeon.operations.init")
+    installs = importlib.import_module("brainsurgeon.agents").INSTALLS.values()
     for name in (
         "config.toml.example", "deploy/brainsurgeon.1", "systemd/brainsurgeon.service",
-        "systemd/user/brainsurgeon.service", "deploy/openclaw/skills/brainsurgeon/SKILL.md",
+        "systemd/user/brainsurgeon.service", *(install.skill for install in installs),
+        *(f"{one.plugin}/.claude-plugin/marketplace.json" for one in installs if one.plugin),
     ):  # fmt: skip
         same = packaged._packaged_text(name) == (clone / name).read_text()  # noqa: SLF001
         expect(same, f"{name} is another one")

@@ -1,6 +1,8 @@
-"""Installation as deploy/docs/operations.md describes it, typed in an empty home."""
+"""Installation as deploy/docs/operations.md describes it, typed in an empty home; the release."""
 
+import email
 import getpass
+import glob
 import json
 import os
 import re
@@ -8,6 +10,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,7 @@ PAGES = {
 }
 NEEDED = (
     "README.md", "LICENSE", "pyproject.toml", "config.toml.example", "src", "deploy", "systemd",
+    ".gitignore",
 )  # fmt: skip
 NO_NETWORK = re.compile(r"name resolution|NewConnectionError|Network is unreachable|ProxyError")
 # What the first block says to put into the profile.
@@ -38,6 +43,32 @@ case "$*" in "--user is-system-running") echo running; exit ;; esac
 printf '%s\\n' "$@" > "$0.said"
 case "$1" in -|tee) cat > "$0.read" ;; -l) echo "no crontab for you" >&2; exit 1 ;; esac
 """
+
+
+# What else a source archive has.
+OF_THE_ARCHIVE = {".gitignore", "PKG-INFO"}
+# The variables with which two builds of the same sources must be equal.
+BUILD = {"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": "1000000000"}
+
+
+def pythons():
+    """Return the Pythons from 3.11 on that are here, one of each minor version."""
+    versions = machine.outside().get("PYENV_ROOT") or f"{machine.real_homes()[0]}/.pyenv"
+    found = {f"3.{sys.version_info.minor}": sys._base_executable}
+    for minor in range(11, 30):
+        name = f"python3.{minor}"
+        for path in (shutil.which(name), *glob.glob(f"{versions}/versions/*/bin/{name}")):
+            if path and _makes_environments(path):
+                found.setdefault(f"3.{minor}", path)
+    return found
+
+
+def _makes_environments(path):
+    words = [path, "-c", "import ensurepip, venv"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+PYTHONS = pythons()
 
 
 def section(title):
@@ -206,3 +237,144 @@ def test_registered_mcp_server_starts_without_a_path(account):
         assert Path(start[0]).is_absolute(), row
         assert '"brainsurgeon"' in process.stdout, (row, process.stderr)
         assert host != "claude" or words[2:5] == ["--scope", "user", "brainsurgeon"]
+
+
+def build(sources, place, **variables):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", place], cwd=sources, check=True,
+        capture_output=True, env=BUILD | variables, timeout=120,
+    )  # fmt: skip
+    return sorted(place.iterdir())
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """Return the wheel and the source archive, built in a copy of the sources."""
+    place = tmp_path_factory.mktemp("release")
+    return build(Account(place).clone, place / "dist")
+
+
+def test_builds_of_equal_sources_are_equal(tmp_path, release):
+    """Modes, times, caches and the directory of the sources do not change a byte.
+
+    The wheel that is built from the source archive is the same, too.
+    """
+    other = Account(tmp_path).clone
+    cache = other / "src" / "brainsurgeon" / "__pycache__"
+    cache.mkdir(exist_ok=True)
+    (cache / "x.cpython-311.pyc").write_bytes(b"x")
+    for path in [*other.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.utime(path, (10**9, 10**9))
+    with tarfile.open(release[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("brainsurgeon-*")
+
+    again = build(other, tmp_path / "again", LC_ALL="C", TZ="Asia/Tokyo")
+    from_archive = build(unpacked, tmp_path / "from")
+
+    for built, same, third in zip(release, again, from_archive, strict=True):
+        assert built.name == same.name == third.name
+        assert built.read_bytes() == same.read_bytes() == third.read_bytes()
+
+
+def test_source_archive_has_only_what_a_build_needs(release):
+    """Without any of its files, the wheel would be another one or could not be built."""
+    with tarfile.open(release[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        contents = {member.name.partition("/")[2]: archive.extractfile(member).read()
+                    for member in archive.getmembers()}  # fmt: skip
+    with zipfile.ZipFile(release[0]) as wheel:
+        packed = {wheel.read(name) for name in wheel.namelist()}
+    made = {"pyproject.toml", "README.md", "deploy/long_description.py"}
+
+    others = {name for name in names - OF_THE_ARCHIVE if contents[name] not in packed}
+    assert others == made
+
+
+def test_links_of_the_long_description_lead_to_the_version(release):
+    """Outside of a clone, each link of README names a file of this version."""
+    with zipfile.ZipFile(release[0]) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        metadata = email.message_from_bytes(wheel.read(name))
+    text = metadata.get_payload(decode=True).decode()
+    places = dict(url.split(", ") for url in metadata.get_all("Project-URL"))
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    relative = re.findall(r"\]\(([^)]*)\)", (TOP / "README.md").read_text())
+
+    for link, target in zip(links, relative, strict=True):
+        assert re.fullmatch(
+            rf"{re.escape(places['Source'])}/(raw|blob)/v{re.escape(metadata['Version'])}/"
+            + re.escape(target), link,
+        )  # fmt: skip
+
+
+# The gate tries one Python in `deploy/dependencies.sh`, in the same way.
+@pytest.mark.long(proves=("agents", "cli", "daemon", "mcp_server"))
+@pytest.mark.parametrize("version", PYTHONS)
+def test_wheel_runs_on_every_python(tmp_path, release, version):
+    """In an empty environment, with the tested versions, every part of the program works."""
+    shown = Account(tmp_path).types(
+        f"""set -e
+        {shlex.quote(PYTHONS[version])} -m venv {tmp_path}/venv
+        {tmp_path}/venv/bin/pip install --quiet --require-hashes \\
+            -r deploy/requirements.txt -r deploy/requirements-mcp.txt
+        {tmp_path}/venv/bin/pip install --quiet --no-deps {shlex.quote(str(release[0]))}
+        {tmp_path}/venv/bin/python -I deploy/smoke.py"""
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("apscheduler ")
+
+
+@pytest.fixture
+def account_to_release(tmp_path):
+    """Return an account whose clone is a repository, with samples and the .venv of the tests."""
+    account = Account(tmp_path)
+    shutil.copy(TOP / "requirements.txt", account.clone)
+    samples = Path("tests", "samples", "openclaw", "2026.7.35")
+    shutil.copytree(TOP / samples, account.clone / samples)
+    program = account.clone / ".venv" / "bin"
+    program.mkdir(parents=True)
+    (program / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (program / "python").chmod(0o755)
+    process = account.types(
+        """set -e
+        cat requirements.txt pyproject.toml | cksum > .venv/.set-up
+        git init --quiet
+        git config user.name test
+        git config user.email test@example.org"""
+    )
+    assert process.returncode == 0, process.stderr
+    return account
+
+
+@pytest.mark.timeout(1200)  # seconds: it downloads packages, on a busy machine, too
+def test_release_is_built_and_tried_but_not_uploaded(account_to_release):
+    """A tree with changes or without a dated release in the changelog is refused.
+
+    A release prunes and restores samples, and prints the commands that upload and tag it.
+    """
+    account, release = account_to_release, "sh deploy/release.sh"
+    commit = "git add -A && git commit --quiet -m release && "
+    version = re.search(r'\nversion = "(.*)"', (TOP / "pyproject.toml").read_text())[1]
+    changelog = account.clone / "deploy" / "docs" / "changelog.md"
+    text = re.sub(r"\n## .*", f"\n## {version} (not released yet)", changelog.read_text(), count=1)
+    changelog.write_text(text)
+
+    changed = account.types(release)
+    undated = account.types(commit + release)
+    changelog.write_text(text.replace("not released yet", "2026-12-01"))
+    done = account.types(commit + release)
+
+    assert changed.returncode == undated.returncode == 1
+    assert "no release: commit these files" in changed.stderr
+    assert f"needs a heading '## {version} (date)'" in undated.stderr
+    assert done.returncode == 0, done.stderr
+    assert " extracted, " in done.stdout
+    assert f"git tag --annotate v{version}" in done.stdout
+    upload = re.search("twine upload (.*)", done.stdout)[1].split()
+    assert all((account.clone / name).is_file() for name in upload)
+    assert account.types("git status --porcelain; git tag").stdout == ""
+    again = account.types(f"git tag v{version} && {release}")
+    assert f"the tag v{version} exists" in again.stderr
