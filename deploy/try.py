@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from brainsurgeon.operations.init import homes
 
 SAMPLES = Path(__file__).parent.parent / "tests" / "samples"
 PROGRAM = Path(sys.executable).parent / "brainsurgeon"
+WIDTH = 100  # characters of a printed line
 
 
 def main() -> int:
@@ -58,12 +60,11 @@ def demonstrate(scratch: Path) -> int:
 
 
 def dry_run_of_your_own() -> None:
-    home = os.environ.get("OPENCLAW_STATE_DIR") or os.path.expanduser("~/.openclaw")
-    if not os.path.isdir(os.path.join(home, "agents")):
-        say("You have no OpenClaw sessions of your own here.")
+    if not homes():
+        say("You have no sessions of your own here.")
         return
-    say("Your own OpenClaw sessions, only looking; nothing is written:")
-    run(None, "scan", "--dry-run")
+    say("Your own sessions, only looking; nothing is written:")
+    run(None, "scan", "--dry-run", head=40)
 
 
 def next_step() -> None:
@@ -79,7 +80,9 @@ def run(config: Path | None, *words: str, head: int | None = None) -> None:
     )
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     shown = lines if head is None else lines[:head]
-    print("\n".join("  " + line[:100] for line in shown))
+    for line in shown:
+        text = re.sub(r" \[answer [0-9a-f]+\]", "", line)  # it is for agents
+        print("  " + (text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"))
     if len(lines) > len(shown):
         print(f"  … {len(lines) - len(shown)} more lines")
     if done.returncode:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Set up .venv, then scan, show, restore and compare a copy of the sample sessions, and print what
-# a scan would change in your own OpenClaw sessions.
+# a scan would change in your own sessions.
 set -eu
 cd "$(dirname "$0")/.."
 . deploy/setup.sh

@@ -486,7 +486,7 @@ def test_doctor_reports_a_full_disk(world, cli, where):
         result = cli("doctor")
 
         assert result.returncode == 1
-        line = rf"^error    {getattr(world, where)}: [\d,]+ bytes of disk are left$"
+        line = rf"^error    {getattr(world, where)}: [\d,.]+ [KMG]?B of disk are left$"
         assert re.search(line, result.stdout.decode(), re.MULTILINE)
 
 

@@ -49,7 +49,7 @@ def test_history_is_empty_before_the_first_run(cli):
     """Without a store there are no runs, events or counts, and `restore --run` exits 3."""
     assert cli("history").stdout == b"no run has changed anything yet\n"
     assert json_output(cli("history", "--json"))["runs"] == []
-    assert cli("history", "--events").stdout == b""
+    assert cli("history", "--events").stdout == b"no such event; `history` lists the runs\n"
     assert json_output(cli("history", "--events", "--json"))["events"] == []
     assert json_output(cli("history", "--counts", "--json"))["counts"] == []
     assert cli("restore", "--run", "1").returncode == 3
@@ -106,7 +106,8 @@ def test_history_since_a_time_that_it_printed_lists_the_event(world, cli, entry_
 
     for printed in (second, minute, "2026-11-21T15:38:40Z"):
         assert cli("history", "--since", printed, TZ=zone).stdout.decode() == line
-    assert cli("history", "--since", "2026-11-21T15:38:41Z", TZ=zone).stdout == b""
+    later = cli("history", "--since", "2026-11-21T15:38:41Z", TZ=zone)
+    assert later.stdout.startswith(b"no such event")
     assert cli("history", "--since", "2026-11-21 15:38:40 XYZ", TZ=zone).returncode == 2
 
 

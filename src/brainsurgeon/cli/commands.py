@@ -40,6 +40,9 @@ RENAMED = {
 }
 
 
+_LONGEST_ERROR = 4000  # characters
+
+
 class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in RENAMED and args[0] not in self.commands:
@@ -87,6 +90,8 @@ def _print_error(message: str, code: int, *, in_json: bool, **facts: object) -> 
     if in_json:
         options.print_json({"error": message, "exit_code": code, **facts})
     text = readable_lines(render.formatting.in_local_time(message))
+    if len(text) > _LONGEST_ERROR:  # somebody gave a whole document for a name
+        text = f"{text[: _LONGEST_ERROR // 2]} … {text[-_LONGEST_ERROR // 4 :]}"
     print(f"brainsurgeon: {text}", file=sys.stderr)
     return code
 

@@ -128,7 +128,9 @@ def shared(function: Callable[..., None], *, in_json: bool = True) -> Callable[.
         given.json, given.config = json, given.config if config is None else config
         for name, value in {"config": given.config, **options}.items():
             if value == "" or (isinstance(value, list) and "" in value):
-                raise UsageError(f"an empty text is given for {name.replace('_', '-')}")
+                raise UsageError(
+                    f"an empty text is given for {name.replace('_', '-')}: name a value"
+                )
         function(**options)
 
     own = signature(function, eval_str=True)  # typer reads the options from the signature

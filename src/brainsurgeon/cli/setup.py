@@ -87,6 +87,8 @@ def init(
             raise UsageError("--undo undoes all steps: it takes only --yes or --dry-run")
         _undo(config, yes=yes, dry_run=dry_run, interactive=interactive)
         return
+    if systemd and cron:
+        raise UsageError("--systemd and --cron would both run scans: choose one")
     setup = operations.init.set_up(
         _program(), config, systemd=systemd, cron=cron, mcp=[agent.value for agent in mcp or ()],
         plugin=hooks.value if hooks else None, offer_more=interactive,

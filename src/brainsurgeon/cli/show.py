@@ -298,6 +298,8 @@ def history(
     else:
         for event in happened:
             options.print_text(render.runs.event(event))
+        if not happened:
+            options.print_text("no such event; `history` lists the runs")
 
 
 def _follow(

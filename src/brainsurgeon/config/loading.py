@@ -74,12 +74,18 @@ def _wanted(error: Any) -> tuple[str, str | None]:
     return f"wants {_WANTED.get(error['type'], error['msg'])}", None
 
 
+_MANY_KEYS = 12  # more are not listed in one line
+
+
 def _hint(word: str, known: Collection[str]) -> str:
     if word in REMOVED:
         return f"it was removed: {REMOVED[word]}"
     former = {alias: key for alias, key in ALIASES.items() if key in known}
     meant = closest(word, [*known, *former])
-    return f"did you mean {former.get(meant, meant)}?" if meant else f"there are {', '.join(known)}"
+    if meant:
+        return f"did you mean {former.get(meant, meant)}?"
+    is_long = len(known) > _MANY_KEYS
+    return "`brainsurgeon config` lists the keys" if is_long else f"there are {', '.join(known)}"
 
 
 def quoted(value: Any) -> str:

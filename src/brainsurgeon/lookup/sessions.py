@@ -308,6 +308,8 @@ def session_among(sessions: list[Session], name: str) -> Session:
         if candidates:
             shown = [f"{session.title}  {session.path}" for session in candidates]
             raise AmbiguousError(f"session {name!r}", shown, "give more of its name, or its path")
+    if path is not None and os.path.exists(path):
+        raise NotFoundError(f"{name!r}: no session below a root; `brainsurgeon status` lists roots")
     raise NotFoundError(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
 
 

@@ -706,6 +706,7 @@ class CommandStep(Struct, frozen=True):
     agent: str = ""
     server: Command = ()  # the command line in the configuration of `agent`
     path: str = ""  # of a file that the command needs
+    shown: str = ""  # what the command does, if it is too long to be read
 
 
 Step = FileStep | CommandStep

@@ -218,8 +218,10 @@ def _cron(program: Command, options: Command, *, asked: bool) -> Offer:
     line = f"*/2 * * * * {shlex.join((*program, 'scan', '--once', *options))}".replace("%", r"\%")
     listed = _call(("crontab", "-l"), 20).stdout.splitlines()
     there = any(re.match(r"[^#].*brainsurgeon\S* +scan\b", job) for job in listed)
-    step = CommandStep("line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line),
-                       "there" if there else "new")  # fmt: skip
+    step = CommandStep(
+        "line for cron", (*_ADD_LINE, line), (*_REMOVE_LINE, line), "there" if there else "new",
+        shown=f"add this line to your crontab: {line}",
+    )  # fmt: skip
     return Offer(_LINE, (step,), asked, "the command prints nothing if nothing happened")
 
 

@@ -13,7 +13,7 @@ from brainsurgeon.lookup.opening import lost_without_store
 from brainsurgeon.lookup.sessions import EMPTY
 from brainsurgeon.model.reports import Expiring, LostValues, Trouble
 from brainsurgeon.model.session_files import SessionFile, Unreadable
-from brainsurgeon.model.text import counted, iso
+from brainsurgeon.model.text import bytes_, counted, iso
 from brainsurgeon.operations.pause import LONG, pauses
 from brainsurgeon.planning.retention import MISSING, SILENT
 from brainsurgeon.sessions.discovery import any_format, discover
@@ -141,7 +141,7 @@ def _of_disks(settings: Settings) -> Iterator[Trouble]:
         left = database.free(path)
         if left is not None and left < database.SCARCE:
             yield Trouble(
-                "disks", f"{path}: {left:,} bytes of disk are left",
+                "disks", f"{path}: {bytes_(left)} of disk are left",
                 "make room: new files and values are written before old ones are removed",
             )  # fmt: skip
 

@@ -20,7 +20,7 @@ ENDED = 30 * DAY
 # `status` announces values of missing sessions this many seconds before they expire.
 NOTICE = 7 * DAY
 
-UNPLACED = "its placeholder is in no session any more"
+UNPLACED = "its placeholder is in no session any more: it was restored, or written anew"
 MISSING = "its session or its entry is missing"
 SILENT = "nothing happened in its session"
 

@@ -105,7 +105,7 @@ def _less(saved: float) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
+    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def models_json(models: Sequence[ModelCost]) -> dict[str, Any]:

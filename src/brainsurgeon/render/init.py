@@ -99,7 +99,8 @@ def _step(step: reports.Step) -> str:
     notes = {"there": " (is there already)", "other": " (exists and differs: left unchanged)"}
     note = notes.get(step.state, "")
     if not isinstance(step, reports.FileStep):
-        return f"{'' if note else 'run '}{safe(shlex.join(step.command))}{note}"
+        act = step.shown or f"{'' if note else 'run '}{shlex.join(step.command)}"
+        return f"{safe(act)}{note}"
     if note:
         return f"{safe(step.path)}{note}"
     act = "write" if step.state == "new" else "overwrite"
@@ -113,7 +114,7 @@ def undoing(entries: Iterable[dict[str, Any]]) -> str:
         f"  remove {safe(entry['path'])}"
         if "digest" in entry
         else f"  run {safe(shlex.join(entry['undo']))}"
-        if entry["undo"]
+        if entry["undo"] and entry["undo"][0] != "sh"  # a shell program, as for cron
         else f"  remove the {entry['what']}"
         for entry in entries
     ]

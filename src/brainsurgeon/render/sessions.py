@@ -208,7 +208,7 @@ def set_(answer: reports.FieldAnswer) -> str:
         case None:
             done = "the rules decide again"
         case True:
-            done = "to be extracted by the next scan"
+            done = "to be extracted by the next scan, whatever is not extracted yet"
         case False:
             done = "pinned"
         case _:

@@ -181,8 +181,10 @@ def fullness(full: Fullness) -> str:
     source = "recorded by the agent" if full.recorded else "as configured or by default"
     model = f"{safe(full.model)}, {full.tier or 'tier unknown'}" if full.model else "model unknown"
     load = f"{full.load:,} of {full.window:,} tokens ({_percent(full.pressure)})"
+    is_full = full.pressure > full.threshold
+    advice = "; `brainsurgeon relieve` shrinks the session" if is_full else ""
     return "\n".join([
-        f"load       {load}, too full above {_percent(full.threshold)}",
+        f"load       {load}, too full above {_percent(full.threshold)}{advice}",
         f"estimated  {method}{error}",
         f"window     {source}; {model}",
         *([f"request    {_request(full)}"] if full.most_bytes else []),
