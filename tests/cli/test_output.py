@@ -391,7 +391,7 @@ def test_context_bars_fit_any_terminal(world, run_on_terminal, wide):
 
 
 def test_a_session_is_found_by_path_id_prefix_and_key(world, conversation, cli):
-    """The agent may precede an id or prefix; ambiguous names exit 4, unknown ones 3, empty ones 2."""
+    """The agent may precede it; ambiguous names exit 4, unknown ones 3, empty ones 2."""
     names = ("0f3c1111-0000-4000-8000-000000000001", "0f3c2222-0000-4000-8000-000000000002")
     first, _ = (world.put(f"{name}.jsonl", conversation.bytes()) for name in names)
     registry = {"agent:main:main": {"sessionId": names[0], "sessionFile": str(first)},
