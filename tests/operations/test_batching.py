@@ -5,12 +5,13 @@ import time
 
 import pytest
 
-from brainsurgeon.errors import BusyError, StoppedError
+from brainsurgeon.errors import BusyError, StoppedError, StoreFullError
 from brainsurgeon.files import exchange, leases
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.recover import TOGETHER
 from brainsurgeon.store import Store
+from brainsurgeon.store.catalogue import Sessions
 from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
 from building.world import LONG_AGO, Conversation, fork, open_rewrites, sql
@@ -142,6 +143,23 @@ def test_a_value_that_cannot_be_stored_defers_its_session(world, paths, monkeypa
     assert report.sessions_changed == len(paths) - 1
     assert PLACEHOLDER not in paths[0].read_bytes()
     assert open_rewrites(world) == []
+
+
+def test_a_session_that_cannot_be_recorded_fails_alone(world, paths, monkeypatch):
+    """The other sessions of the batch are changed."""
+    note = Sessions.note
+
+    def noting(sessions, file, *more):
+        if file.path == str(paths[1]):
+            raise StoreFullError("the disk is full")
+        return note(sessions, file, *more)
+
+    monkeypatch.setattr(Sessions, "note", noting)
+    report = world.scan(keep_recent=0)
+
+    assert outcomes(report).pop(paths[1].name) == "failed"
+    assert report.sessions_changed == len(paths) - 1
+    assert PLACEHOLDER not in paths[1].read_bytes()
 
 
 def test_a_locked_session_is_waited_for_without_other_locks(world, paths, monkeypatch):

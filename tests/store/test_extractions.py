@@ -52,6 +52,8 @@ def test_unsafe_entry_id_is_found_by_itself_and_its_derived_id(store):
 def test_malformed_reference_finds_nothing(store, sessions, reference):
     """A malformed reference finds nothing: it neither raises nor is used as a pattern."""
     assert store.extractions.of_entry(reference) == []
+    assert store.extractions.entries_beginning(reference) == []
+    assert store.extractions.beginning(reference) == []
 
 
 def test_named_matches_any_number_of_names_exactly(store, sessions):
