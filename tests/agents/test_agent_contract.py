@@ -395,6 +395,14 @@ class TestOpenClawInstall(InstallContract):
 
     agent, written = OPENCLAW, f"{{mcp: {{servers: {{{NAME}: %s}}}}}}"
 
+    def test_one_server_is_bound_to_one_agent(self, install):
+        """It is `main` if there is one, else the first. For the others, init prints advice."""
+        for name, advised in ("b", ""), ("a", "For b, "), ("main", "For a, b, "):
+            os.makedirs(os.path.join(install.directory(), "agents", name))
+            assert install.options() == ("--agent", name)
+            assert advised in install.advice()
+            assert bool(advised) == bool(install.advice())
+
 
 class TestClaudeCodeInstall(InstallContract):
     """JSON."""

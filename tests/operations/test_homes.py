@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from brainsurgeon.agents import AGENTS, agent_of
+from brainsurgeon.agents.described import DESCRIBED
 from brainsurgeon.config import RootTable, load
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.init import homes, linked, unused_homes
@@ -188,3 +190,10 @@ def test_link_below_a_root_is_named_with_the_lines_that_add_it(own_home, tmp_pat
     config.write_text(config.read_text() + home.config)
     assert linked(load(str(config))[0]) == []
     assert [row.session for row in listed(load(str(config))[0])] == ["claude-code:elsewhere/s"]
+
+
+def test_session_outside_all_homes_is_of_the_agent_of_its_format(own_home):
+    """Wherever it is, the presence of the agent that writes its format decides."""
+    for form in {agent.format for agent in AGENTS}:
+        assert agent_of("/elsewhere/session.jsonl", form).format == form
+    assert agent_of("/elsewhere/session.jsonl", None) is DESCRIBED

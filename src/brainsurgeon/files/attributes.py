@@ -14,7 +14,7 @@ _ACCESS_LIST = "system.posix_acl_access"  # a new file may inherit one from its 
 _GET_FLAGS = 0x80086601 if sys.maxsize > 1 << 32 else 0x80046601
 _FIXED = 0x10 | 0x20  # immutable and append-only: such a file cannot even be renamed
 # Flags about how the filesystem stores a file (such as extents, inline). They need not be copied.
-_STORAGE_FLAGS = 0x00000F00 | 0x00001000 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
+_STORAGE_FLAGS = 0x00000F00 | 0x00040000 | 0x00080000 | 0x00200000 | 0x10000000
 
 
 def lost(descriptor: int, directory: int) -> str | None:
