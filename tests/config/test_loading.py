@@ -363,13 +363,13 @@ def test_a_description_that_contradicts_itself_is_refused_with_its_line(problems
 
 def test_a_root_may_have_a_format_that_the_configuration_describes(loaded, problems):
     """The next configuration without the description does not know it."""
-    root = '[[roots]]\npath = "/logs"\nformat = "house"\n'
+    root = '[[roots]]\npath = "/logs"\nformat = "ledger"\n'
 
-    assert loaded(f"formats.house = {LOG}\n{root}").roots[0].format == "house"
-    assert "house" in FORMATS
+    assert loaded(f"formats.ledger = {LOG}\n{root}").roots[0].format == "ledger"
+    assert "ledger" in FORMATS
     assert "did you mean" not in problems(root)[0]
     loaded("keep_recent = 1\n")
-    assert "house" not in FORMATS
+    assert "ledger" not in FORMATS
 
 
 def test_every_key_has_accepted_and_refused_values():
