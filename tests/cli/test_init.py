@@ -365,7 +365,7 @@ def test_plugin_files_match_the_program():
     server = json.loads((place / ".mcp.json").read_text())["mcpServers"]["brainsurgeon"]
 
     assert about["version"] == __version__
-    assert hooks.keys() == {"Stop", "SessionStart"}
+    assert hooks.keys() == {"Stop", "SessionStart", "UserPromptSubmit"}
     for listed in hooks.values():
         assert "brainsurgeon hook" in listed[0]["hooks"][0]["command"]
     assert "exec brainsurgeon mcp" in server["args"][-1]

@@ -74,7 +74,7 @@ def test_an_empty_configuration_has_the_defaults(loaded, own_home):
         },
         "signals": {
             "repeat_threshold": 5, "max_turn_cost_usd": None, "max_session_cost_usd": None,
-            "on_signal": (),
+            "stop_prompts": False, "off": (), "on_signal": (),
         },
         "windows": {}, "request_bytes": {}, "tiers": {}, "prices": {}, "formats": {},
         "profiles": {}, "profile": None, "use": (),
@@ -161,6 +161,8 @@ GOOD = [
     ("rules", '[{kind = "user", tool = ["a", "b*"]}]', (RuleTable(kind="user", tool=("a", "b*")),)),
     ("signals", '{repeat_threshold = 0, on_signal = ["mail", "me"]}',
      SignalTable(repeat_threshold=0, on_signal=("mail", "me"))),
+    ("signals", '{off = ["pressure"], stop_prompts = true}',
+     SignalTable(off=("pressure",), stop_prompts=True)),
     ("signals", "{max_turn_cost_usd = 2.5, max_session_cost_usd = 40}",
      SignalTable(max_turn_cost_usd=2.5, max_session_cost_usd=40.0)),
     ("budget", "{enabled = true, max_step = 6, threshold = 1}",

@@ -4,12 +4,13 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 import time
 from contextlib import closing
 
 import pytest
 
-from brainsurgeon.operations.hook import advice
+from brainsurgeon.operations.hook import advice, refusal
 from brainsurgeon.store.database import PATIENCE, database_path
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import PROGRAM
@@ -70,6 +71,65 @@ def test_hook_ignores_a_session_outside_the_roots_or_missing(world, tmp_path):
     """There is no advice for a file outside the roots or a file that does not exist."""
     assert advice_for(world, tmp_path / "s.jsonl", **SMALL) is None
     assert advice_for(world, world.project / "s.jsonl", **SMALL) is None
+
+
+DEAR = {"max_session_cost_usd": 2, "stop_prompts": True}
+PRICE = {"prices": {"*": {"input": 100, "cache_read": 1, "cache_write": 1, "output": 1}}}
+
+# The program without the limit of 0.2 seconds, which a busy machine may exceed.
+PATIENT = """
+import sys
+from brainsurgeon import cli
+from brainsurgeon.cli import setup
+setup.HOOK_TIMEOUT = 60.0
+sys.exit(cli._run())
+"""
+
+
+@pytest.mark.parametrize(("signals", "refused"), [
+    ({}, False), ({"max_session_cost_usd": 2}, False), ({"stop_prompts": True}, False),
+    ({**DEAR, "max_session_cost_usd": 5}, False), (DEAR, True),
+])  # fmt: skip
+@pytest.mark.parametrize("scanned", [False, True])
+def test_prompt_is_refused_above_the_ceiling_only(world, tmp_path, signals, refused, scanned):
+    """A prompt is refused if `stop_prompts` is set and the session has cost its ceiling."""
+    conversation = ClaudeConversation()
+    for _ in range(3):
+        conversation.turn()
+        usage = {"input_tokens": 10_000, "output_tokens": 20}
+        conversation.lines[-1]["message"]["usage"] = usage
+    path = world.put(f"{conversation.lines[0]['sessionId']}.jsonl", conversation.bytes())
+    if scanned:
+        world.scan(**PRICE)
+    why = refusal(world.settings(signals=signals, **PRICE), world.store, str(path))
+    other = world.project / "new.jsonl"
+
+    assert refusal(world.settings(signals=signals, **PRICE), world.store, str(other)) is None
+    assert why == ((
+        "this session has cost $3.00, its ceiling is $2.00: begin a new session,"
+        " or raise `signals.max_session_cost_usd` (brainsurgeon)"
+    ) if refused else None)  # fmt: skip
+
+
+def test_hook_refuses_a_prompt_in_the_form_of_claude_code(world):
+    """For UserPromptSubmit the command prints a decision to block, with its reason, and exits 0."""
+    conversation = ClaudeConversation()
+    conversation.turn()
+    conversation.lines[-1]["message"]["usage"] = {"input_tokens": 30_000, "output_tokens": 20}
+    path = world.put(f"{conversation.lines[0]['sessionId']}.jsonl", conversation.bytes())
+    event = {"hook_event_name": "UserPromptSubmit", "transcript_path": str(path), "prompt": "go"}
+    keys = {f"signals.{name}": value for name, value in DEAR.items()}
+    prices = {f'prices."*".{name}': price for name, price in PRICE["prices"]["*"].items()}
+    config = world.config_file(**keys, **prices)
+    process = subprocess.run(
+        [sys.executable, "-c", PATIENT, "hook", "--config", config],
+        input=json.dumps(event).encode(), capture_output=True, check=False,
+    )  # fmt: skip
+
+    assert (process.returncode, process.stderr) == (0, b"")
+    answer = json.loads(process.stdout)
+    assert answer.pop("reason").startswith("this session has cost $3.00")
+    assert answer == {"decision": "block"}
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b"{}", json.dumps({"transcript_path": 3}).encode()])

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from brainsurgeon.model.text import iso
 from brainsurgeon.operations.signals import find_signals, note_failure, run_on_signal
 from brainsurgeon.sessions.transcripts import Transcripts
 from building.cached_conversation import CachedConversation
@@ -300,6 +301,70 @@ def test_unknown_cost_is_no_signal(world, talk):
     find_signals(settings, world.store, path, world.clock())
 
     assert sorted(signal["of"] for signal in signals(world)) == ["session", "turn"]
+
+
+def answers(talk, number, model):
+    for _ in range(number):
+        talk.user()
+        talk.assistant()
+        usage = {"input": 9, "output": 1}
+        talk.lines[-1]["message"] |= {"model": model, "usage": usage}
+        talk.lines[-1]["timestamp"] = iso(1.7e9 + len(talk.lines))
+    return talk
+
+
+def test_small_model_in_a_long_session_is_one_signal(world):
+    """A small model that answered most of at least 100 calls is one signal of the session."""
+    for name, parts in {
+        "short": [(99, "claude-haiku-4-5")], "large": [(120, "claude-opus-4-5")],
+        "mixed": [(60, "claude-opus-4-5"), (60, "claude-haiku-4-5")],
+        "former": [(90, "claude-haiku-4-5"), (30, "claude-opus-4-5")],
+    }.items():  # fmt: skip
+        talk = Conversation()
+        for part in parts:
+            answers(talk, *part)
+        assert find_in(world, talk, f"{name}.jsonl") == []
+    talk = answers(answers(Conversation(), 49, "claude-opus-4-5"), 51, "gpt-5-nano")
+    [facts] = find_in(world, talk)
+
+    assert find_in(world, answers(talk, 40, "gpt-5-nano")) == [facts]
+    assert facts == {
+        "signal": "small_tier_parent", "model": "gpt-5-nano", "calls": 100, "calls_small": 51,
+        "reason": "gpt-5-nano, a small model, answers in a long session: small models answered 51 "
+        "of its 100 calls",
+    }  # fmt: skip
+
+
+def test_small_model_of_a_sub_agent_is_no_signal(tmp_path):
+    """A sub-agent may use a small model."""
+    world, talk = ClaudeWorld(tmp_path), ClaudeConversation()
+    for _ in range(120):
+        talk.turn("short")
+        usage = {"input_tokens": 9, "output_tokens": 1}
+        talk.lines[-1]["message"] |= {"model": "claude-haiku-4-5", "usage": usage}
+    world.put(f"{SESSION}.jsonl", talk.bytes())
+    below = world.project / SESSION / "subagents"
+    below.mkdir(parents=True)
+    (below / "agent-1.jsonl").write_bytes(talk.bytes())
+    found = []
+    for path in (below / "agent-1.jsonl", world.project / f"{SESSION}.jsonl"):
+        find_signals(world.settings(), world.store, str(path), world.clock())
+        found.append(len(signals(world)))
+
+    assert found == [0, 1]
+    world.close()
+
+
+@pytest.mark.parametrize("off", [[], ["repeated_tool_call"]])
+def test_signals_that_are_off_are_not_reported(world, talk, off):
+    """A signal that `signals.off` names is not recorded; the others are."""
+    path = world.put("s.jsonl", add_paid_call(repeat_call(talk, 5), 9).bytes(), age=0)
+    path.write_bytes(repeat_call(talk, 5).bytes())
+    settings = world.settings(signals={"off": off, "max_turn_cost_usd": 2})
+    find_signals(settings, world.store, str(path), world.clock())
+
+    names = {"repeated_tool_call", "cost_ceiling"} - {*off}
+    assert {facts["signal"] for facts in signals(world)} == names
 
 
 def test_on_signal_gets_json_and_its_failure_is_an_event(world, talk, tmp_path):

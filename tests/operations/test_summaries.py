@@ -1,6 +1,7 @@
 """`archive.command`: a command of the user summarizes turns before they are archived."""
 
 import json
+import shlex
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from brainsurgeon.operations.archive import archive
 from brainsurgeon.render.turns import archived, archived_json
 from brainsurgeon.rewrite import archived_turns
 from building.turns import conversation_of_turns, text_blocks
+from building.world import TOP
 
 SUMMARY = """
 import json, pathlib, sys
@@ -192,3 +194,46 @@ def test_dry_run_runs_no_archive_command(world, archiving):
     scan(SUMMARY, str(noted), dry_run=True)
 
     assert not noted.exists()
+
+
+STAND_IN = """
+import pathlib, sys
+prompt = sys.stdin.read()
+pathlib.Path(sys.argv[1]).write_text(prompt)
+print("\\n".join(line for line in prompt.splitlines() if line.startswith("## ")))
+"""
+
+
+@pytest.mark.parametrize(("form", "last"), [
+    ("handover", "## Exact next steps"), ("record", "## Where we are"),
+])  # fmt: skip
+def test_example_of_an_archive_command_asks_a_model(world, archiving, monkeypatch, form, last):
+    """The example passes on the turn, the focus and the headings, and its answer is the summary."""
+    path, _, ends, _ = archiving
+    asked = world.base / "asked"
+    model = shlex.join([sys.executable, "-c", STAND_IN, str(asked)])
+    monkeypatch.setenv("SUMMARISE_WITH", model)
+    example = str(TOP / "deploy" / "summarise.py")
+    command = [sys.executable, example, "--form", form, "--focus", "the open questions"]
+    report = world.scan(archive={"enabled": True, "command": command})
+
+    assert report.sessions[0].plan.warnings == ()
+    (text,) = text_blocks(path.read_bytes(), ends[0][1])
+    assert text.startswith(f"[archived turn]\narchive: {ends[0][1]}\n\n## ")
+    assert text.endswith(last)
+    assert text.count("## Files & changes") == 1
+    prompt = asked.read_text()
+    assert "do not leave out: the open questions" in prompt
+    assert "so so so" in prompt
+    assert "[toolResult]" in prompt
+
+
+@pytest.mark.parametrize("model", ["", "false"])
+def test_example_of_an_archive_command_fails_with_its_model(archiving, monkeypatch, model):
+    """Without a model, or if it fails, the run warns and the built-in summary is used."""
+    _, _, _, scan = archiving
+    monkeypatch.setenv("SUMMARISE_WITH", model)
+    warnings = scan((TOP / "deploy" / "summarise.py").read_text()).sessions[0].plan.warnings
+
+    assert len(warnings) == 3
+    assert all("the command exited with 1" in warning for warning in warnings)

@@ -132,8 +132,9 @@ def _print_system_unit(config: str | None, *, valid: bool) -> None:
 def hook() -> None:
     """Print a message for users of Claude Code when the context is too full.
 
-    Hooks of Claude Code run this command with the JSON of a Stop or SessionStart event on stdin. It
-    always exits with 0. It prints nothing if an error occurs or if it needs more than 0.2 seconds.
+    Hooks of Claude Code run this command with the JSON of an event on stdin: Stop, SessionStart, or
+    UserPromptSubmit, where it can stop the prompt (`signals.stop_prompts`). It always exits with 0.
+    It prints nothing if an error occurs or if it needs more than 0.2 seconds.
 
     \b
     Example:
@@ -147,12 +148,17 @@ def hook() -> None:
     signal.setitimer(signal.ITIMER_REAL, HOOK_TIMEOUT)
     with suppress(Exception):  # an error must not disturb the turn
         event = load(sys.stdin)
-        resumed = event.get("hook_event_name") == "SessionStart"
+        name, path = event.get("hook_event_name"), event["transcript_path"]
         with options.reading() as (settings, store):
-            path = event["transcript_path"]
-            text = operations.hook.advice(settings, store, path, time.time(), resumed=resumed)
-        if text:
-            print(dumps({"systemMessage": text}))
+            if name == "UserPromptSubmit":
+                why = operations.hook.refusal(settings, store, path)
+                answer = {"decision": "block", "reason": why} if why else None
+            else:
+                resumed = name == "SessionStart"
+                text = operations.hook.advice(settings, store, path, time.time(), resumed=resumed)
+                answer = {"systemMessage": text} if text else None
+        if answer:
+            print(dumps(answer))
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

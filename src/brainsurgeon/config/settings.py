@@ -35,7 +35,7 @@ from brainsurgeon.config.values import (
 )
 from brainsurgeon.model.entries import Kind
 from brainsurgeon.model.session_files import Root
-from brainsurgeon.model.turns import LAST_STEP, TIERS, Tier
+from brainsurgeon.model.turns import LAST_STEP, SIGNALS, TIERS, Signal, Tier
 
 if TYPE_CHECKING:  # not every command needs these: methods import them
     from brainsurgeon.model.providers import Price
@@ -133,6 +133,12 @@ class SignalTable(SettingsTable):
     max_session_cost_usd: Dollars | None = key(
         None, "report a session that has cost this many dollars"
     )
+    stop_prompts: Switch = key(
+        False,
+        "the plugin of Claude Code refuses further prompts in a session that has cost "
+        "`max_session_cost_usd`",
+    )
+    off: tuple[Signal, ...] = key((), f"signals that are not reported: {', '.join(SIGNALS)}")
     on_signal: Command = key((), "your program that reads each signal as JSON on standard input")
 
 

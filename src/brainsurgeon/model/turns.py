@@ -225,6 +225,10 @@ class Savings(Struct, frozen=True):
 
 Tier = Literal["frontier", "mid", "small"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
+Signal = Literal[
+    "repeated_tool_call", "cost_ceiling", "refused", "truncated", "pressure", "small_tier_parent"
+]
+SIGNALS: tuple[Signal, ...] = get_args(Signal)
 LAST_STEP = 7  # the highest step of relief
 HEAVY = 0.9  # the share of the allowed bytes above which a request is too large
 ONE_ROUND = 5  # each later step is a round of its own, which drops half of the messages

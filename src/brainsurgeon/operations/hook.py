@@ -1,4 +1,4 @@
-"""Advise a user of an agent whose session is too full."""
+"""Advise a user of an agent whose session is too full; stop prompts above a cost ceiling."""
 
 import os
 
@@ -10,6 +10,7 @@ from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.inspect import Planner, examine_open, excluded, settings_for
 from brainsurgeon.rewrite.relief import fit_in, is_too_full, weigh
+from brainsurgeon.rewrite.signals import session_costs
 from brainsurgeon.sessions.discovery import discover_at, open_to_show
 from brainsurgeon.store import Store
 
@@ -47,6 +48,27 @@ def advice(
     return (
         f"context {100 * load / full.window:.0f} % full; `/exit`, and after the next scan"
         f" `{install.resume}` starts with {100 * load_after / full.window:.0f} % (brainsurgeon)"
+    )
+
+
+def refusal(settings: Settings, store: Store, path: str) -> str | None:
+    """Return why the next prompt must not be sent, or None: by default, every prompt is sent."""
+    most = settings.signals.max_session_cost_usd
+    file = discover_at(settings.root_directories(), os.path.realpath(path))
+    if not (settings.signals.stop_prompts and most and isinstance(file, SessionFile)):
+        return None
+    if excluded(file, settings):
+        return None
+    with open_to_show(file) as session:
+        if not isinstance(session, OpenSession):
+            return None
+        newest = (entry for _, entry in entries_of(session.format, session.lines.backward()))
+        dollars = session_costs(settings, store, session, newest)
+    if dollars < most:
+        return None
+    return (
+        f"this session has cost ${dollars:,.2f}, its ceiling is ${most:,.2f}: begin a new session,"
+        " or raise `signals.max_session_cost_usd` (brainsurgeon)"
     )
 
 

@@ -380,7 +380,7 @@ class _Scan:
     ) -> None:
         notice(examined.settings, store, examined.session, examined.now)
         if after and examined.settings.budget.enabled:
-            notice_pressure(store, examined.session, after, examined.now)
+            notice_pressure(examined.settings, store, examined.session, after, examined.now)
         _end_redactions(store, examined, planned)
 
     def _count_up(self, store: Store, examined: inspect.Examination, planned: Plan) -> None:

@@ -1,17 +1,22 @@
 """Count costs and savings. Record signals, such as repeated tool calls, refusals, high costs."""
 
+from collections import Counter
+from collections.abc import Iterable
 from itertools import chain, islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
 
+from brainsurgeon.agents import agent_at
 from brainsurgeon.config import Settings
 from brainsurgeon.lookup.sessions import find_record, note_record
 from brainsurgeon.model.plans import Plan
 from brainsurgeon.model.providers import price_of
+from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import (
     BLOCK,
     BLOCKS,
+    SIGNALS,
     SIGNATURE,
     TOO_LARGE,
     TOO_LONG,
@@ -25,8 +30,8 @@ from brainsurgeon.rewrite.inspect import Examination
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
-REPEATED, COST, PRESSURE = "repeated_tool_call", "cost_ceiling", "pressure"
-REFUSED, TRUNCATED = "refused", "truncated"
+REPEATED, COST, REFUSED, TRUNCATED, PRESSURE, SMALL = SIGNALS
+LONG_SESSION = 100  # calls with usage from which a session is long
 _WHY = {
     TOO_LONG: "it is too long", TOO_LARGE: "it has too many bytes",
     SIGNATURE: "a signature is invalid", BLOCK: BLOCK, BLOCKS: f"it has {BLOCKS}",
@@ -35,9 +40,14 @@ _UNITS = {TOO_LARGE: "bytes", BLOCK: "bytes", BLOCKS: "blocks"}
 
 
 def notice(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
-    _notice_repeats(settings, store, session, now)
-    _notice_costs(settings, store, session, now)
-    _notice_answer(store, session, now)
+    off = settings.signals.off
+    if REPEATED not in off:
+        _notice_repeats(settings, store, session, now)
+    if COST not in off:
+        _notice_costs(settings, store, session, now)
+    if SMALL not in off:
+        _notice_small_model(settings, store, session, now)
+    _notice_answer(settings, store, session, now)
 
 
 def _notice_repeats(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
@@ -68,9 +78,7 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
         place, dollars = calls.last_turn(reversed(entries), prices)
         costs.append(("turn", dollars, most, place))
     if most := keys.max_session_cost_usd:
-        new = calls.spent_on(new_calls(store, session).values())
-        models = calls.costs_of([*store.spending.of(session.file.path), *new], prices)
-        costs.append(("session", sum(one.cost_dollars or 0.0 for one in models), most, ""))
+        costs.append(("session", session_costs(settings, store, session), most, ""))
     for kind, dollars, most, place in costs:
         if dollars < most:
             continue
@@ -87,13 +95,49 @@ def _notice_costs(settings: Settings, store: Store, session: AnyOpen, now: float
             }, None)  # fmt: skip
 
 
-def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
+def _notice_small_model(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
+    """Record one signal for a long session most of whose calls a small model answers.
+
+    Sessions that another session started are left out: a small model may be the right one there.
+    """
+    entries, tier = session.transcript.entries, settings.budget_rules().tier
+    newest = calls.newest_calls(reversed(entries))
+    last = next((call for call in newest if isinstance(call, ModelCall)), None)
+    if last is None or tier(last.model) != "small" or len(entries) < LONG_SESSION:
+        return
+    path = session.file.path
+    owner = agent_at(path).home.owner(path)
+    if owner is not None and owner.started_by:
+        return
+    record = find_record(store, session)
+    if record and store.events.last_signal(record.id, signal=SMALL):
+        return
+    new = calls.spent_on(new_calls(store, session).values())
+    numbers = Counter[str]()
+    for spent in (*store.spending.of(path), *new):
+        numbers[spent.model] += spent.calls
+    small = sum(number for model, number in numbers.items() if tier(model) == "small")
+    if numbers.total() < LONG_SESSION or 2 * small <= numbers.total():
+        return
+    record = record or note_record(store, session)
+    with store.transaction():
+        store.events.add(now, "signal", record.id, {
+            "signal": SMALL, "model": last.model, "calls": numbers.total(), "calls_small": small,
+            "reason": f"{last.model}, a small model, answers in a long session: small models "
+            f"answered {small:,} of its {numbers.total():,} calls",
+        }, None)  # fmt: skip
+
+
+def _notice_answer(settings: Settings, store: Store, session: AnyOpen, now: float) -> None:
     """Record a signal if the newest answer is a refusal or cut. A series of them is one signal."""
     newest = calls.last_answers(reversed(session.transcript.entries))
     place, call = next(newest, ("", None))
     if call is None or call.end == "complete":
         return
-    signal, record = REFUSED if call.refusal else TRUNCATED, note_record(store, session)
+    signal = REFUSED if call.refusal else TRUNCATED
+    if signal in settings.signals.off:
+        return
+    record = note_record(store, session)
     before = store.events.last_signal(record.id, signal=signal)
     alike = takewhile(lambda one: one[1].end == call.end, newest)
     if before and before.facts["entry_id"] in {place, *(one for one, _ in alike)}:
@@ -114,8 +158,12 @@ def _notice_answer(store: Store, session: AnyOpen, now: float) -> None:
         store.events.add(now, "signal", record.id, facts, None)
 
 
-def notice_pressure(store: Store, session: AnyOpen, full: Fullness, now: float) -> None:
+def notice_pressure(
+    settings: Settings, store: Store, session: AnyOpen, full: Fullness, now: float
+) -> None:
     """Record a signal if a session is too full even after its plan (`full`)."""
+    if PRESSURE in settings.signals.off:
+        return
     record = find_record(store, session)
     before = store.calibrations.of(record.id) if record else None
     if not full.is_unrelieved or (before and before.is_unrelieved):
@@ -135,10 +183,23 @@ def _size(full: Fullness) -> str:
     return f"{full.load:,} of {full.window:,} tokens"
 
 
-def new_calls(store: Store, session: AnyOpen) -> dict[int, ModelCall]:
+def session_costs(
+    settings: Settings, store: Store, session: AnyOpen, newest_first: Iterable[Entry] | None = None
+) -> float:
+    """Return the known cost of a session in dollars. Of `newest_first`, only new calls are read."""
+    new = calls.spent_on(new_calls(store, session, newest_first).values())
+    spent = [*store.spending.of(session.file.path), *new]
+    return sum(one.cost_dollars or 0.0 for one in calls.costs_of(spent, settings.price_rules()))
+
+
+def new_calls(
+    store: Store, session: AnyOpen, newest_first: Iterable[Entry] | None = None
+) -> dict[int, ModelCall]:
     """Return the calls whose costs are not recorded yet, by call id."""
     spending, new = store.spending, dict[int, ModelCall]()
-    newest = calls.calls_in(reversed(session.transcript.entries), session.format)
+    if newest_first is None:
+        newest_first = reversed(session.transcript.entries)
+    newest = calls.calls_in(newest_first, session.format)
     begun, size = spending.has_session(session.file.path), 1
     # If the session was counted before, only few calls are new: each look takes twice as many.
     while some := list(islice(newest, size) if begun else newest):
