@@ -1,5 +1,6 @@
 """`config --check FILE`: what a description finds in a log, and what it misses."""
 
+import base64
 import json
 import os
 import re
@@ -180,6 +181,22 @@ def test_check_says_that_an_id_occurs_twice(described):
     assert {one["reason"] for one in seen["found"] if one["where"] == "tool_result"} == {
         "its id occurs twice in the file"
     }
+
+
+def test_check_says_that_an_entry_has_no_id(described):
+    """Nothing is extracted from it, as from a log whose signatures cover what is before them."""
+    log, config = described(LOG.replace('"id": "3"', '"id": ""'))
+    reasons = {one["reason"] for one in json_output(check(log, config, "--json"))["found"]
+               if one["where"] == "tool_result"}  # fmt: skip
+    assert reasons == {"the id of its entry is empty, too long or no text"}
+
+    signature = base64.b64encode(bytes([8, 4, 0x12, 2, 9, 9])).decode()
+    thinking = json.dumps([{"type": "thinking", "thinking": "hm", "signature": signature}])
+    log, config = described(LOG.replace('"bye"', thinking))
+    seen = json_output(check(log, config, "--json"))
+    assert seen["left_alone"] == "the signature of its thinking covers the request before it"
+    scanned = json_output(run("scan", "--once", "--config", config, "--json"))
+    assert scanned["sessions_changed"] == 0
 
 
 def test_check_tries_the_shipped_descriptions(world):

@@ -228,6 +228,29 @@ def test_a_wrong_description_extracts_no_name_of_an_entry(world, describe, more,
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("now", [{}, {"texts": "plan"}, {"entries": [
+    {"role": role, "when": {"who": who}} for who, role in
+    (("user", "prompt"), ("tool", "aside"), ("bot", "reply"))]}])  # fmt: skip
+def test_placeholders_that_another_description_leaves_are_named(world, describe, now):
+    """If entries have other ids by it; under the former description, the values come back."""
+    former = {"id": "uid", "session": "run"}
+    said = [("user", "go"), ("tool", "x" * 800), ("bot", "ok")] * 3
+    lines = [{"who": who, "uid": f"u{number}", "other": f"o{number}", "run": "r", "made": 1,
+              "body": text} for number, (who, text) in enumerate(said)]  # fmt: skip
+    before = b"".join(map(dump, lines))
+    path = world.put("log.jsonl", before)
+    describe(former)
+    world.scan(**RULES)
+    describe({"id": "other", **now})
+    [outcome] = world.restore_all(pristine=True)
+
+    assert outcome.left
+    assert path.read_bytes() != before
+    describe(former)
+    world.restore_all(pristine=True)
+    assert path.read_bytes() == before
+
+
 def openai_turn(name, arguments, answer):
     return [
         {"role": "user", "content": "what was it?"},

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -19,12 +19,15 @@ from brainsurgeon.model.entries import BOM, JsonObject, KeyPath, dotted, parse
 from brainsurgeon.model.reports import FoundValues, LogCheck
 from brainsurgeon.model.session_files import ANY, AUTO, Fingerprint, NotIdleError, SessionFile
 from brainsurgeon.planning.rules import silence
+from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.planning.snapshot import TWICE, repeated
 from brainsurgeon.rewrite.inspect import check_idle, excluded, settings_for
 from brainsurgeon.sessions.discovery import discover_at
 
 _LONG = 200  # characters of a text that something should reach
 _NONE = "none of the conversation"
+_NO_ID = "the id of its entry is empty, too long or no text"
+_COVERS = "the signature of its thinking covers the request before it"
 _UNSENT = "never sent"
 _SHOWN = 3  # first lines whose keys are shown
 _ELSE = '; describe it in [formats.NAME], or write format = "generic" in its root if that fits'
@@ -71,7 +74,14 @@ def _left_alone(settings: Settings, session: OpenSession) -> str | None:
         check_idle(session, settings, silence(session.fingerprint, now, now), now)
     except (NotIdleError, RefusedError) as why:
         return str(why)
-    return excluded(session.file, settings)
+    return excluded(session.file, settings) or _bound(session, settings)
+
+
+def _bound(session: OpenSession, settings: Settings) -> str | None:
+    globs = settings.decision_rules().signed_models
+    thoughts = (entry.thoughts for entry in session.transcript.entries if entry.thoughts)
+    bound = any(is_bound(one.models, globs, by_form=one.bound) for one in thoughts)
+    return _COVERS if bound and isinstance(session.format, Described) else None
 
 
 def _entries(session: OpenSession) -> Iterator[tuple[int, JsonObject]]:
@@ -98,35 +108,38 @@ def _checked(
     filling, reached = _Amounts(), defaultdict[int, set[KeyPath]](set)
     for index, entry in enumerate(entries):
         for value in transcript.values(index):
-            kept = value.locked or (TWICE if entry.ident in twice else "")
-            why = kept or (_UNSENT if value.dead else "")
+            kept = TWICE if entry.ident in twice else "" if entry.ident else _NO_ID
+            why = value.locked or kept or (_UNSENT if value.dead else "")
             filling.add(value.kind, value.chars, why, entry.line + 1)
             reached[entry.line + 1].add(value.path)
     problems = [
         f"no entry is a {role}{_first_lines(session)}"
         for role in ("prompt", "reply") if role not in roles
     ]  # fmt: skip
+    missed = _Amounts()
+    objects = _with_missed(_entries(session), reached, missed)
     idle = list[str]()
     if isinstance(form, Described) and form.name in settings.formats:
-        idle += unused(form.given, (entry for _, entry in _entries(session)))
+        idle = unused(form.given, objects)
+    deque(objects, maxlen=0)
     return LogCheck(
         path, form.name, session.identity, dict(roles), transcript.chain.open_turn, left_alone,
-        len(calls), len(answered), filling.listed(), _unreached(_entries(session), reached),
-        tuple(idle), tuple(problems),
+        len(calls), len(answered), filling.listed(), missed.listed(), tuple(idle), tuple(problems),
     )  # fmt: skip
 
 
-def _unreached(
-    entries: Iterable[tuple[int, JsonObject]], reached: Mapping[int, set[KeyPath]]
-) -> tuple[FoundValues, ...]:
-    amounts = _Amounts()
+def _with_missed(
+    entries: Iterable[tuple[int, JsonObject]], reached: Mapping[int, set[KeyPath]],
+    missed: "_Amounts",
+) -> Iterator[JsonObject]:  # fmt: skip
+    """Yield the objects, and note the long texts in them that nothing reaches."""
     for number, entry in entries:
         for at, text in strings_in(entry):
             above = (at[:length] for length in range(1, len(at) + 1))
             if len(text) > _LONG and reached.get(number, set()).isdisjoint(above):
                 path = dotted(tuple("*" if isinstance(step, int) else step for step in at))
-                amounts.add(path, len(text), "", number)
-    return amounts.listed()
+                missed.add(path, len(text), "", number)
+        yield entry
 
 
 class _Amounts:

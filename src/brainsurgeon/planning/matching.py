@@ -25,6 +25,7 @@ from brainsurgeon.model.entries import (
     REDACTED,
     KeyPath,
     Line,
+    Value,
     placeholder_id,
     placeholder_named,
     unnumbered,
@@ -172,15 +173,18 @@ class _Matcher:
         }
         for path, (name, archived) in entry.marks.named.items() if entry.marks else ():
             places = {path, path[:-1]}
-            if places & explained or (value := self._values(index).get(path)) is None:
+            if places & explained:
+                continue
+            value = self._values(index).get(path)
+            recorded = [
+                record for record in self._named.get(name, ())
+                if record.path in places and self._may_be(record, value)
+            ]  # fmt: skip
+            if value is None and not recorded:
                 continue
             other = (name, archived) not in named
             if other and not archived:
                 found.foreign.add(placeholder_named(name))
-            recorded = [
-                record for record in self._named.get(name, ())
-                if record.path in places and (record.kind == value.kind or record.block)
-            ]  # fmt: skip
             own = entry.ident is not None and unnumbered(name) == placeholder_id(entry.ident)
             if not (recorded or own):
                 found.typed += other and not archived
@@ -192,6 +196,13 @@ class _Matcher:
             if other and why in (NO_RECORD, EXPIRED):
                 found.lost.append(index)
             found.unexplained.append((entry.ident or "", TURN + why if archived else why))
+
+    def _may_be(self, record: Extraction, value: Value | None) -> bool:
+        """Check whether the value at a record's path may be the recorded one."""
+        if value and (record.kind == value.kind or record.block):
+            return True
+        # A log may be described otherwise since.
+        return record.session_id == self._records.own and not self._is_there(record)
 
     def _archives_in(self, index: int) -> Iterator[Extraction]:
         """Yield the archives whose text is in an entry with a new id."""
