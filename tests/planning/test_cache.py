@@ -96,6 +96,16 @@ def test_calls_that_keep_the_cache_warm_count_for_warmth_and_money_alone():
     assert len(list(calls_in(transcript.entries, transcript.form))) == 3
 
 
+def test_calls_are_counted_since_the_cache_was_cold():
+    """A pause longer than the cache's life begins the count anew; without calls it is 0."""
+    usage, counts = Usage(), [Usage().cache(NOW).calls]
+    for at in (0.0, 60.0, 120.0, 121.0 + LIFE, 180.0 + LIFE):
+        usage.called(ModelCall(None, "m", 100, at, cached=90, written=9))
+        counts.append(usage.cache(at).calls)
+
+    assert counts == [0, 1, 2, 3, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("hours", "expected"),
     [([True, False], LIFE), ([False, True], LONG_LIFE), ([True, None], LONG_LIFE)],
