@@ -2,14 +2,32 @@
 
 import pytest
 
+from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.entries import OLD, Value
 from brainsurgeon.model.rules import Budget, Rule, Rules
-from brainsurgeon.planning.budget import rules_at, rungs
+from brainsurgeon.planning.budget import blocks_sent, rules_at, rungs
 from brainsurgeon.planning.rules import EntryState, Extract, Keep, decision_on
+from building.claude import ClaudeConversation
+from building.format_reading import Reading
 
 # The length of a giant result, and half of the messages.
 HALF = 80_000, 26
 RULES = Rules((Rule("thinking", (), 500, 3), Rule("tool_result", ("a*",), 900, 9)), 3, 500)
+
+SOURCE = {"type": "base64", "media_type": "image/png", "data": "A" * 4000}
+PICTURE = {"type": "image", "source": SOURCE}
+
+
+def test_blocks_that_cannot_leave_are_not_counted_as_leaving():
+    """Of too many pictures, others leave in place of one that the agent keeps."""
+    talk = ClaudeConversation()
+    for text in ("<persisted-output>\nSaved to out.txt", "shown"):
+        talk.user()
+        talk.call()
+        talk.result([{"type": "text", "text": text}, PICTURE])
+    blocks = blocks_sent(Reading(FORMATS["claude-code"], talk.bytes()).transcript)
+
+    assert [block.ident for block in blocks] == [talk.lines[-1]["uuid"]]
 
 
 @pytest.mark.parametrize(
