@@ -186,6 +186,17 @@ def test_lines_wait_for_a_fork_that_is_loaded(codex):
     assert last.exists()
 
 
+def test_lines_do_not_move_while_the_index_may_still_be_written(codex):
+    """Codex writes its index a moment after it let go of a thread."""
+    thread, *_ = family(codex)
+    os.utime(thread)
+    waiting = {one.path: one for one in codex.scan(**shrinking(codex)).sessions}[str(thread)]
+    os.utime(thread, (0, 0))
+
+    assert (waiting.outcome, waiting.reason) == ("deferred", "Codex has just written it")
+    assert codex.scan(**shrinking(codex)).sessions[0].outcome == "changed"
+
+
 def test_a_fork_that_was_begun_just_before_gets_its_offset(codex):
     """A fork that took its offset before the change, and wrote it after that, is mended."""
     thread = codex.thread(1)

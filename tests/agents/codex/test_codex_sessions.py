@@ -283,7 +283,7 @@ def test_pinned_items_stay_although_they_have_no_field(codex):
     assert b"_extractable" not in path.read_bytes()
 
 
-def test_an_item_that_is_to_be_extracted_is_so_in_the_next_scan(codex):
+def test_the_next_scan_extracts_an_item_that_was_named(codex):
     """No rule would take it; the request is answered, and ends with a pristine restore."""
     path = codex.sample("legacy-0.145.0")
     before = path.read_bytes()
