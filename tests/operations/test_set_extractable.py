@@ -164,6 +164,7 @@ def test_pristine_restore_keeps_what_the_user_wrote_after_a_removed_pin(world, i
     own = path.read_bytes().replace(start, b'{"_extractable": false, "type":"message",')
     assert own != path.read_bytes()
     path.write_bytes(own)
+    pin(world, ident, 5)
     world.restore_all(pristine=True)
 
     assert path.read_bytes() == own

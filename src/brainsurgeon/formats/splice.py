@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from brainsurgeon.formats.base import ParsedLine
 from brainsurgeon.model.entries import FIELDS, JsonObject, KeyPath, decode, parse, value_at
 from brainsurgeon.model.plans import Edit, FieldEdit, Removal, Restoration
@@ -194,7 +196,9 @@ def set_field(line: ParsedLine, name: str, token: bytes) -> list[FieldEdit]:
         end = len(line.raw[: line.raw.rindex(b"}")].rstrip())
         return _edit(line, (end, end), b",%b:%b" % (json.dumps(name).encode(), token), name)
     before = line.raw[slice(*span)]
-    return [] if before == token else _edit(line, span, token, name, before)
+    as_ours = line.raw[: span[0]].endswith(b",%b:" % json.dumps(name).encode())
+    edits = _edit(line, span, token, name, before)
+    return [] if before == token else [replace(edit, as_ours=as_ours) for edit in edits]
 
 
 def undo_field(

@@ -78,6 +78,7 @@ class FieldEdit(Struct, frozen=True):
     before: bytes | None  # the old JSON; None if the field was absent
     undoes: int | None = None  # the id of the record to undo; None: set the field
     rest: bytes | None = None  # as in `RemovedValue`
+    as_ours: bool = False  # the field that is replaced is written as we insert it
 
 
 Edit = Removal | Restoration | FieldEdit

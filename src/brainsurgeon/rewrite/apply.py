@@ -162,10 +162,11 @@ def _note_fields(store: Store, change: Change, journal_id: int, run_id: int | No
         before, after = edit.before, edit.new
         value = after if before is not None else after.split(b":", 1)[1]
         same = records.get((edit.entry_id, edit.name, before or b""), [])
-        # An entry of another session may have the same id by chance.
+        # An entry of another session may have the same id by chance. If the record is of another,
+        # or undone, the user may have written the same value.
         ours = (
-            one for one in reversed(same)
-            if one.session_id == session_id or one.rest == edit.rest
+            one for one in reversed(same) if one.session_id == session_id
+            or (one.rest == edit.rest and (edit.as_ours or one.before is not None))
         )  # fmt: skip
         earlier = next(ours, None)
         if earlier and before is not None:
