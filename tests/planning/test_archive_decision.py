@@ -44,7 +44,7 @@ def test_disabled_archive_archives_only_requested_turns():
         ({"referrer": "l"}, "referred to by l"),
         ({"middle": 0}, "no gain"),
         ({"added": 20_001}, "no gain"),
-        ({"depth": 3}, "depth 3"),
+        ({"depth": 3}, "depth: 3"),
     ],
 )  # fmt: skip
 def test_each_condition_keeps_a_large_turn(changed, reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -151,6 +151,17 @@ class Sightings(Struct, frozen=True):
     lost: tuple[int, ...] = ()  # offsets of lines, one for each placeholder without a stored value
 
 
+class Left(NamedTuple):
+    """A place of ours that cannot be undone."""
+
+    entry_id: str
+    why: str
+    is_archive: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.entry_id}: {'an archived turn: ' if self.is_archive else ''}{self.why}"
+
+
 class Handled(Struct, frozen=True):
     requests: tuple[int, ...] = ()  # fulfilled ones
     asked_until: int = 0  # the id of the newest request considered
@@ -159,7 +170,7 @@ class Handled(Struct, frozen=True):
     missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and why
     unfit: tuple[str, ...] = ()  # entries whose signed thinking could not be made valid
     # Entries that keep a placeholder although all values were to be restored, and why.
-    left: tuple[tuple[str, str], ...] = ()
+    left: tuple[Left, ...] = ()
     fields_gone: tuple[int, ...] = ()  # ids of records
 
 

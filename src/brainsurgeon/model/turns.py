@@ -1,7 +1,7 @@
 """Turns, archives, calls of models, and the context load."""
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from msgspec import Struct
 
@@ -64,6 +64,18 @@ class TurnStep(Struct, frozen=True):
     results: tuple[ToolResult, ...] = ()
 
 
+class Reason(str):
+    """Why a turn is archived or kept. Turns are counted by `kind`, its first part."""
+
+    __slots__ = ("kind",)
+    kind: str
+
+    def __new__(cls, kind: str, detail: str = "") -> Self:
+        made = super().__new__(cls, f"{kind}: {detail}" if detail else kind)
+        made.kind = kind
+        return made
+
+
 class Verdict(Struct, frozen=True):
     """The decision whether to archive a turn."""
 
@@ -71,7 +83,7 @@ class Verdict(Struct, frozen=True):
     prompt_id: str
     closing_id: str | None  # the last answer
     archived: bool
-    reason: str
+    reason: Reason
     until: float | None = None  # when the decision may change by time alone
     middle: int = 0  # number of entries between prompt and last answer
     tokens: int = 0  # of these entries

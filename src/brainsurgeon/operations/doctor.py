@@ -37,7 +37,6 @@ from brainsurgeon.planning.matching import (
     OTHER_AGENT,
     OTHER_ENTRY,
     SEVERAL,
-    TURN,
 )
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import examine_open, excluded, plan_of_everything
@@ -351,8 +350,8 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     )  # fmt: skip
     matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
     left: dict[str, list[str]] = defaultdict(list)
-    for entry, why in planned.handled.left:
-        left[why.removeprefix(TURN)].append(entry)
+    for one in planned.handled.left:
+        left[one.why].append(one.entry_id)
     orphans = tuple(entry for why in _ORPHANED for entry in left[why])
     expired_in = [
         value.entry_id for value in examined.records.extractions

@@ -473,7 +473,7 @@ def _record(
 
 
 def _left(plan: Plan) -> tuple[str, ...]:
-    return tuple(f"{entry}: {why}" for entry, why in dict.fromkeys(plan.handled.left))
+    return tuple(map(str, dict.fromkeys(plan.handled.left)))
 
 
 def _without_record(
@@ -490,7 +490,7 @@ def _without_record(
     if plan.restorations or plan.fields:
         return None
     state = "nothing restored" if plan.handled.left else "nothing to undo"
-    lost = any(why.endswith(NO_RECORD) for _, why in plan.handled.left)
+    lost = any(one.why == NO_RECORD for one in plan.handled.left)
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 

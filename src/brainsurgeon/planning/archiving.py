@@ -43,6 +43,7 @@ from brainsurgeon.model.turns import (
     MARK,
     ArchiveRecord,
     PlannedArchive,
+    Reason,
     Sent,
     TurnStep,
     Verdict,
@@ -66,7 +67,11 @@ DEPTH_CAP = 3
 FOLD_AFTER = 20
 _LONGEST_NAME = 40
 _UNSURE = "an id is missing or occurs twice"
-_UNKNOWN = "format: the original of its last answer is not known"
+_FITS = Reason(FITS)
+OPEN_TURN, FORMAT, NEVER_SENT = "open turn", "format", "never sent"
+NO_GAIN, DEPTH = "no gain", "depth"
+LASTING = (FORMAT, NEVER_SENT, NO_GAIN, DEPTH)  # what keeps a turn for ever
+_UNKNOWN = Reason(FORMAT, "the original of its last answer is not known")
 _LOST = "[no longer available]"  # is quoted instead of an answer that has expired
 # A summary may be longer than the answer by at most this share of the removed characters.
 _WORTH = 0.5
@@ -213,10 +218,10 @@ class Obstacles(Struct, kw_only=True, eq=False):
     malformed: str | None = None  # its ids or entries do not allow an archive
     open: str | None = None  # it is not finished
     dead: str | None = None  # no request contains it
-    held: str | None = None  # an entry is pinned, was restored, or will be
+    held: Reason | None = None  # an entry is pinned, was restored, or will be
     until: float | None = None  # when `held` ends, if it ends by itself
     referrer: str | None = None  # the id of an entry outside the turn that refers to one inside
-    barred: str | None = None  # why no archive may end with this turn
+    barred: Reason | None = None  # why no archive may end with this turn
 
 
 class Turn(Obstacles, eq=False):
@@ -267,33 +272,34 @@ def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     why = None if kept else "requested" if turn.requested else worth_archiving(turn, rules)
     if why and turn.barred:
         why, kept = None, turn.barred
+    reason = Reason(why) if why else kept or Reason("small")
     return Verdict(
-        turn.number, turn.prompt_id, turn.closing_id, why is not None, why or kept or "small",
+        turn.number, turn.prompt_id, turn.closing_id, why is not None, reason,
         turn.until, turn.size.middle, turn.size.tokens, turn.size.calls, turn.depth,
         turn.requested, turn.dead,
     )  # fmt: skip
 
 
-def _kept(turn: Turn, rules: ArchiveRules) -> str | None:
+def _kept(turn: Turn, rules: ArchiveRules) -> Reason | None:
     if not rules.enabled and not turn.requested:
-        return "off"
+        return Reason("off")
     if turn.malformed:
-        return f"format: {turn.malformed}"
+        return Reason(FORMAT, turn.malformed)
     recent = turn.after < rules.keep_turns or turn.position < rules.keep_recent
     if recent and not turn.requested:
-        return "recent"
+        return Reason("recent")
     if turn.open or turn.closing_id is None:
-        return f"open turn: {turn.open or 'it has no last answer'}"
+        return Reason(OPEN_TURN, turn.open or "it has no last answer")
     if turn.dead:
-        return f"never sent: {turn.dead}"
+        return Reason(NEVER_SENT, turn.dead)
     if turn.held:
         return turn.held
     if turn.referrer:
-        return f"referred to by {turn.referrer}"
+        return Reason(f"referred to by {turn.referrer}")
     if not turn.size.middle or turn.size.added > turn.size.removed * _WORTH:
-        return "no gain"
+        return Reason(NO_GAIN)
     if turn.depth >= DEPTH_CAP:
-        return f"depth {turn.depth}"
+        return Reason(DEPTH, str(turn.depth))
     return None
 
 
@@ -441,9 +447,9 @@ class _Archiver:
                 turn.malformed = turn.malformed or self._flaw(turn.prompt, turn.closing)
                 turn.referrer = self._referrer(turn.prompt, turn.closing, branches=True)
                 if (turn.closing.ident, turn.closing.entry.text_path) in self._rules.spared:
-                    turn.barred = FITS
+                    turn.barred = _FITS
                 if turn.closing.ident in self._archiving.refused:
-                    turn.barred = "format: its last answer cannot be replaced"
+                    turn.barred = Reason(FORMAT, "its last answer cannot be replaced")
 
     def _flaw(self, prompt: TurnEntry, closing: TurnEntry) -> str | None:
         if {prompt.ident, closing.ident} & self._unsure:
@@ -485,16 +491,16 @@ class _Archiver:
             return
         ident, now = state.entry_id or "an entry", self._session.now
         if state.extractable is False:
-            turn.held, turn.until = f"pinned: {ident}", None
+            turn.held, turn.until = Reason("pinned", ident), None
         elif type(state.extractable) is int and state.position < state.extractable:
-            turn.held, turn.until = f"pinned: recent by the _extractable of {ident}", None
+            turn.held, turn.until = Reason("pinned", f"recent by the _extractable of {ident}"), None
         elif any(request.concerns(ident) for request in self._restores):
-            turn.held, turn.until = f"a restore of {ident} is requested", None
+            turn.held, turn.until = Reason(f"a restore of {ident} is requested"), None
         elif state.restored_at is not None:
             until = state.restored_at + self._rules.keep_after_restore
             if now < until and until > (turn.until or 0.0):
                 ago = max(0, round(now - state.restored_at))
-                turn.held, turn.until = f"restored {ago} s ago: {ident}", until
+                turn.held, turn.until = Reason(f"restored {ago} s ago", ident), until
 
     def _read_reply(self, turn: Turn, closing: TurnEntry) -> str:
         """Note what stands in place of the last reply. Return the text that the agent wrote."""
@@ -647,9 +653,9 @@ class _Archiver:
                 range(1, len(turns)), True, key=lambda count: _saved(turns[:count], alone) >= excess
             )
             group = turns[: 1 + enough]
-            # A group that a relief need not archive (FITS) is dropped below. It counts as archived
+            # A group that a relief need not archive (_FITS) is dropped below. It counts as archived
             # here, so that no other turns are archived in its place.
-            saved = _saved(group, alone) if group[-1].barred in (None, FITS) else 0
+            saved = _saved(group, alone) if group[-1].barred in (None, _FITS) else 0
             if excess > 0 and saved > 0:
                 groups.append(group)
                 excess -= saved

@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.model.plans import Edit, Handled, Plan, Removal, Restoration, Sightings
+from brainsurgeon.model.plans import Edit, Handled, Left, Plan, Removal, Restoration, Sightings
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.planning.archiving import (
@@ -140,7 +140,7 @@ class SessionPlanner(Struct, frozen=True, dict=True):
             lost=tuple(map(session.transcript.offset, found.lost)),
         )
 
-    def _left(self, decisions: Decisions, edits: Sequence[Edit]) -> Iterator[tuple[str, str]]:
+    def _left(self, decisions: Decisions, edits: Sequence[Edit]) -> Iterator[Left]:
         """Yield the entries that keep a placeholder although all are to be restored, and why."""
         records, found = self.session.records, self.session.found
         if not any(request.restores_all for request in records.requests):
@@ -151,7 +151,7 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         left = {value.id for values in found.standing.values() for value in values} - back
         for value in records.extractions:
             if value.id in left and value.replacement is None:
-                yield value.entry_id, reasons.get(value.entry_id, _UNSURE)
+                yield Left(value.entry_id, reasons.get(value.entry_id, _UNSURE))
         yield from found.unexplained
 
     def _fulfils(

@@ -68,7 +68,7 @@ def turns(verdicts: Sequence[Verdict]) -> list[str]:
     archiving = [f"  - {verdict_text(verdict)}" for verdict in verdicts if verdict.archived]
     lines = first(archiving, MOST_ROWS, "  - … and {} more turns")
     kept = Counter(
-        ALREADY if one.is_archive else one.reason.partition(":")[0]
+        ALREADY if one.is_archive else one.reason.kind
         for one in verdicts if not one.archived
     )  # fmt: skip
     return lines + [

@@ -30,10 +30,11 @@ from brainsurgeon.model.turns import (
     Calibration,
     Fit,
     Fullness,
+    Reason,
     Refusal,
 )
 from brainsurgeon.planning import budget, cache, reasoning
-from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving
+from brainsurgeon.planning.archiving import LASTING, NO_ARCHIVING, OPEN_TURN, Archiving
 from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
@@ -435,14 +436,13 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
     """Cancel archive requests that can never be fulfilled: pending requests make scans slower."""
     verdicts = {verdict.prompt_id: verdict for verdict in plan.turns}
     newest = [verdict for verdict in plan.turns if not verdict.dead][-1:]
-    never = ("no gain", "depth", "format", "never sent")
     for request in records.requested("archive") if verdicts else ():
         if request.id is None:
             continue
         verdict = verdicts.get(request.entry_id or "")
-        why = verdict.reason if verdict else "the turn is no longer in its session"
-        left_open = verdict not in newest and why.startswith("open turn")
-        if verdict is None or left_open or (not verdict.archived and why.startswith(never)):
+        why = verdict.reason if verdict else Reason("the turn is no longer in its session")
+        left_open = verdict not in newest and why.kind == OPEN_TURN
+        if verdict is None or left_open or (not verdict.archived and why.kind in LASTING):
             with store.transaction():
                 store.requests.cancel([request.id], why, now, store.runs.current)
 
