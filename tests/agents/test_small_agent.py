@@ -1,4 +1,4 @@
-"""A new agent is a folder and its line in the registry: no other file of the program knows it."""
+"""A small new agent, quill: its folder and its line in the registry are all that it needs."""
 
 import os
 import shutil

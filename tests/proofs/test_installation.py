@@ -316,6 +316,7 @@ def test_wheel_runs_on_every_python(tmp_path, release, version):
     """In an empty environment, with the tested versions, every part of the program works."""
     shown = Account(tmp_path).types(
         f"""set -e
+        cd {shlex.quote(str(release[0].parents[1] / "clone"))}
         {shlex.quote(PYTHONS[version])} -m venv {tmp_path}/venv
         {tmp_path}/venv/bin/pip install --quiet --require-hashes \\
             -r deploy/requirements.txt -r deploy/requirements-mcp.txt

@@ -56,7 +56,7 @@ def create_failed(store):
 
 def test_idle_database_lists_only_its_own_sessions(memory):
     """A session id may have a slash; a path with the same beginning does not match."""
-    assert [sorted(memory.unchanged_in(path, MARK, NOW)) for path in PATHS] == [
+    assert [sorted(memory.visit_database(path, MARK, NOW)) for path in PATHS] == [
         [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"], [f"{PATHS[1]}/other"], [],
     ]  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_idle_database_lists_only_its_own_sessions(memory):
 def test_files_are_walked_once_for_all_idle_databases(memory):
     """The sessions of all idle databases are found in one walk over the files."""
     for path in PATHS:
-        assert memory.unchanged_in(path, MARK, NOW) is not None
+        assert memory.visit_database(path, MARK, NOW) is not None
 
     assert memory._rows.walks == 1
 
@@ -78,10 +78,10 @@ def test_waiting_sessions_are_read_again_once_their_database_changes(store):
             for name in names:
                 store.files.remember(f"{path}/{name}", unchanged_state(WAITS))
     memory = FileMemory(store, "rules", NOW)
-    memory.unchanged_in(PATHS[0], Fingerprint(1, 2, 3, 4, 6), NOW)
+    memory.visit_database(PATHS[0], Fingerprint(1, 2, 3, 4, 6), NOW)
 
     assert [
-        memory.unchanged(SessionFile("/a", path, name, "b", "/a/b", "auto", MARK), NOW)
+        memory.visit(SessionFile("/a", path, name, "b", "/a/b", "auto", MARK), NOW)
         for path in PATHS[:2] for name in names
     ] == [False, False, True, True]  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_forget_missing_keeps_seen_sessions_with_a_slash(memory, store):
     inside = [f"{PATHS[0]}/one", f"{PATHS[0]}/with/a/slash"]
     for path in inside:
         name = path.removeprefix(f"{PATHS[0]}/")
-        assert memory.unchanged(SessionFile("/a", PATHS[0], name, "b", "/a/b", "auto", MARK), NOW)
+        assert memory.visit(SessionFile("/a", PATHS[0], name, "b", "/a/b", "auto", MARK), NOW)
     with store.transaction():
         memory.forget_missing(store)
 
@@ -107,7 +107,7 @@ def test_forget_missing_keeps_the_files_of_a_long_run(store):
     memory = FileMemory(store, "new rules", NOW)
     for name in names[:-1]:
         file = SessionFile("/a", "/a", name, "a", "/a", "auto", MARK)
-        assert not memory.unchanged(file, NOW)
+        assert not memory.visit(file, NOW)
         if memory.full:
             memory.write_down(store)
             memory.clear()

@@ -23,7 +23,7 @@ class SessionRecord(Struct, frozen=True):
     agent: str
     agent_directory: str
     name: str
-    path: str
+    path: str  # the column `last_path`: also that of a displaced session
     root: str
     format: str
     identity: str | None = None  # the id of the conversation in its file
@@ -136,7 +136,7 @@ class Request(Struct, frozen=True):
     - `set`: set the field `_extractable` to `value`, or remove the field (None)
     - `relieve`: relieve the session, with the options in `value`
     - `archive`: archive the turn whose prompt is the entry, with the note `value`
-    - `redact`: shorten the call whose result contains `answer`
+    - `redact`: shorten the result that contains `answer`, and the call of our tool that it answers
     """
 
     session_id: int

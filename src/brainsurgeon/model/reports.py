@@ -145,7 +145,7 @@ class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
     already: bool = False  # the values were restored at `at`, before this call
     others: int = 0  # restored values of other entries
     kept_until: float | None = None  # before this, no scan extracts the values again
-    to_agent: bool = False  # the caller runs in Claude Code, which does not read its session again
+    to_agent: bool = False  # the caller runs in a session, which its agent does not read again now
 
     @property
     def shows_values(self) -> bool:

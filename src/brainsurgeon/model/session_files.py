@@ -1,4 +1,4 @@
-"""Sessions, the walk that finds them, and surveys of their entries."""
+"""Files and rows of sessions, what earlier scans said about them, and signs of an agent at work."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts
-_REDACTION_WAIT = 86_400.0  # seconds for which scans look for the agent's call
+_REDACTION_WAIT = 86_400.0  # seconds for which a redaction waits while the session is never idle
 _LATER = "the request waits, and its values are kept, until the session can be changed"
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
@@ -446,21 +446,21 @@ def _change(
         return carry_out(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
         if not is_archive(file):  # no scan carries out requests there
-            _record(settings, store, file, request, str(why))
+            _record_pending(settings, store, file, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
         reason = str(why).removeprefix(f"{title}: ")
         refused = isinstance(why, FailedError) and not is_archive(file)
         if refused and inspect.why_blocked(settings, store, file, request.asked_at):
-            _record(settings, store, file, request, reason)
+            _record_pending(settings, store, file, request, reason)
             reason = f"{reason}; {_LATER}"
         return kind(title, "failed", reason=reason), None
 
 
-def _record(
+def _record_pending(
     settings: Settings, store: Store, file: SessionFile, request: Request, reason: str
 ) -> None:
-    """Record a pending request. The request of a rollback never lapses: record it only once."""
+    """Record the request. That of a rollback never lapses: record it only once."""
     ident, run = request.session_id, request.rolls_back
     if run is None:
         _wait_for(settings, store, file, [request], request.asked_at)

@@ -312,7 +312,7 @@ class _Run:
                 if not report.dry_run:
                     ids = ((held.id, why) for held, why in expired)
                     blobs_deleted = store.expiry.delete(ids, self.now)
-                    self._record(expired)
+                    self._record_expiries(expired)
             if not page:
                 return
             last = page[-1][0].id
@@ -330,7 +330,7 @@ class _Run:
         end = decide.expires_at(self._state.counted(*item), self._terms)
         return end[1] if end and end[0] <= self._state.interval.now else None
 
-    def _record(self, expired: list[tuple[Held, str]]) -> None:
+    def _record_expiries(self, expired: list[tuple[Held, str]]) -> None:
         sizes: dict[tuple[int, str], list[int]] = defaultdict(list)
         for held, why in expired:
             sizes[held.session_id, why].append(held.size)

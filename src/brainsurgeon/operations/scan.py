@@ -85,7 +85,7 @@ def keep_transcripts() -> Transcripts:
 
 class Chosen(Struct, frozen=True):
     paths: Collection[str] = ()  # if empty, all sessions
-    named: bool = False  # named by a user: changed even while Claude Code has them in memory
+    named: bool = False  # named by a user: changed even while an idle agent has them in memory
     command: str = "scan"  # the name of the run in the history
 
 
@@ -199,7 +199,7 @@ class _Scan:
         return [
             file.fingerprint.size for file in self._sessions()
             if isinstance(file, SessionFile)
-            and (self._only or not self._memory.unchanged(file, self._memory.now))
+            and (self._only or not self._memory.visit(file, self._memory.now))
         ]  # fmt: skip
 
     def _sessions(self) -> Iterator[SessionFile | Unreadable]:
@@ -221,29 +221,29 @@ class _Scan:
         self._report.files_unchanged += self._skipped + memory.skipped
 
     def _is_unchanged(self, path: str, state: DatabaseState) -> bool:
-        sessions = self._memory.unchanged_in(path, database_fingerprint(state), self._memory.now)
+        sessions = self._memory.visit_database(path, database_fingerprint(state), self._memory.now)
         self._skipped += len(sessions or ())
         return sessions is not None
 
     def _scan_file(self, file: SessionFile) -> None:
         now = self._clock()
         try:
-            if self._memory.unchanged(file, now):
+            if self._memory.visit(file, now):
                 state = self._memory.state_of(file.path)
                 if state and state.outcome == FAILED and state.due_at:
                     why = f"{state.reason}; tried again at {iso(state.due_at + 59)[:-4]}Z"
-                    self._count(_unchanged(file, state.format, "deferred", why))
+                    self._count(_without_change(file, state.format, "deferred", why))
                     return
                 if state is None or state.outcome != IN_MEMORY:
                     self._report.files_unchanged += 1
                     return
                 if inspect.is_in_memory(self._settings, file, now):
-                    self._count(_unchanged(file, state.format, "deferred", state.reason))
+                    self._count(_without_change(file, state.format, "deferred", state.reason))
                     return
             self._progress(file)
             if not self._batch.leaves_room(file):
                 self._carry_out()
-            self._record(file, now, partial(self._plan, file, now))
+            self._note_outcome(file, now, partial(self._plan, file, now))
         except DatabaseError as error:
             self._defer_if_locked(file, error)
 
@@ -251,9 +251,9 @@ class _Scan:
         why = explain(error, self._store.directory)
         if not isinstance(why, errors.BusyError):
             raise error
-        self._count(_unchanged(file, None, "deferred", str(why)))
+        self._count(_without_change(file, None, "deferred", str(why)))
 
-    def _record(self, file: SessionFile, now: float, change: Callable[[], Scanned]) -> None:
+    def _note_outcome(self, file: SessionFile, now: float, change: Callable[[], Scanned]) -> None:
         try:
             scanned = change()
         except DatabaseError as error:
@@ -263,7 +263,7 @@ class _Scan:
             result = _error_result(error)
             if result is None:
                 raise
-            scanned = self._unchanged_by(error, file, *result)
+            scanned = self._without_change_by(error, file, *result)
         if scanned.planned:
             self._batch.add(scanned.planned)
             return
@@ -284,12 +284,12 @@ class _Scan:
         if outcome.outcome == "failed" and before(outcome.path) != outcome.reason:
             self._failed.append(outcome)
 
-    def _unchanged_by(
+    def _without_change_by(
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> Scanned:
         state = self._memory.state_of(file.path)
         form = getattr(error, "format", None) or (state.format if state else None)
-        scanned = Scanned(_unchanged(file, form, result, reason), file.fingerprint, form)
+        scanned = Scanned(_without_change(file, form, result, reason), file.fingerprint, form)
         if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
@@ -398,7 +398,7 @@ class _Scan:
             for planned, result in zip(waiting, done, strict=True):
                 if isinstance(result, errors.StoppedError):
                     continue
-                self._record(
+                self._note_outcome(
                     planned.file, planned.examined.now, partial(self._result, planned, result)
                 )
             if stopped:  # by now, the changed sessions are counted
@@ -494,7 +494,7 @@ class _Scan:
         return None if file is None else bool(why_blocked(self._settings, self._store, file, now))
 
 
-def _unchanged(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
+def _without_change(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
     size = file.fingerprint.size
     return Outcome(file.title, file.path, form, result, reason, size, size)
 

@@ -172,9 +172,9 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         for request in session.records.requested("redact"):
             if request.id is None or request.id in answered:
                 continue
-            lapses_at = request.asked_at + session.patience
-            if request.asked_at < session.changed_at or lapses_at <= session.now:
+            gives_up_at = request.asked_at + session.patience
+            if request.asked_at < session.changed_at or gives_up_at <= session.now:
                 waited.append(request.id)
             else:
-                until.append(lapses_at)
+                until.append(gives_up_at)
         return tuple(waited), min(until, default=None)

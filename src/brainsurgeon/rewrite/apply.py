@@ -390,7 +390,7 @@ def _write_new_files(store: Store, locked: list[Attempt]) -> list[tuple[Attempt,
         except errors.StoppedError:
             raise
         except Exception as error:  # noqa: BLE001  it is the result
-            _record(store, [(attempt, error)])
+            _record_results(store, [(attempt, error)])
     try:
         with store.transaction():
             for attempt, successor in written:
@@ -419,12 +419,14 @@ def _exchange(store: Store, written: list[tuple[Attempt, Successor]]) -> None:
             outcomes.append((attempt, successor.result))
             attempt.close()
         if time.monotonic() > since + _UNCONFIRMED:
-            _record(store, outcomes)
+            _record_results(store, outcomes)
             outcomes, since = [], time.monotonic()
-    _record(store, outcomes)
+    _record_results(store, outcomes)
 
 
-def _record(store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | None]]) -> None:
+def _record_results(
+    store: Store, outcomes: list[tuple[Attempt, Exchange | Exception | None]]
+) -> None:
     if not outcomes:
         return
     try:

@@ -1,4 +1,4 @@
-"""Examine one session: open it, survey it, check whether it is idle, plan. Writes nothing."""
+"""Examine one session: open it, read it, check whether it is idle, plan. Writes nothing."""
 
 import glob
 import math

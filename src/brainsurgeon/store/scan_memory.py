@@ -98,7 +98,8 @@ class FileMemory:
     def has_requests(self, file: SessionFile) -> bool:
         return file.path in self._requested
 
-    def unchanged(self, file: SessionFile, now: float) -> bool:
+    def visit(self, file: SessionFile, now: float) -> bool:
+        """Note that the run found a file. Return whether it is unchanged and need not be read."""
         path = file.path
         self._see(path)
         state = self._valid_state(path, file.fingerprint)
@@ -142,8 +143,11 @@ class FileMemory:
         if savings := self.savings.get(path):
             self.savings[path] = plan.savings_after(savings, now)
 
-    def unchanged_in(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
-        """Return the paths of a database's sessions, or None if the database must be read."""
+    def visit_database(self, path: str, mark: Fingerprint, now: float) -> list[str] | None:
+        """Note that the run found a database.
+
+        Return the paths of its sessions if it need not be read, else None.
+        """
         directory, _, name = path.rpartition("/")
         row = self._rows.get(directory, {}).get(name)
         self._see(path)

@@ -202,8 +202,8 @@ CREATE TABLE savings (
     savings BLOB NOT NULL
 ) STRICT;
 
--- The tables below, except `meta`, are caches. Scans fill them again, except the costs of deleted
--- sessions.
+-- The tables below, except `meta`, can be lost without losing a value. Scans fill them again, and
+-- retention runs `searches`. Nothing fills `vanished` and the costs of deleted sessions again.
 
 -- The load of a session: a Fullness as MessagePack.
 CREATE TABLE calibration (
@@ -253,7 +253,7 @@ CREATE TABLE resumes (path BLOB PRIMARY KEY, resume BLOB NOT NULL) STRICT, WITHO
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
-# Caches, by name. A store of an earlier program gets these tables when it is opened for writing.
+# By name. A store of an earlier program gets these tables when it is opened for writing.
 ADDED = {
     # How many placeholders without a stored value a scan found in a session, not counting those
     # with a tombstone.
