@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from brainsurgeon.agents import FORMATS
-from brainsurgeon.model.rules import ArchiveRules, Rules
+from brainsurgeon.model.rules import ArchiveRules, Rule, Rules
 from brainsurgeon.planning.archiving import Archiving
 from building.claude import ClaudeConversation
 from building.format_reading import entries, plan, snapshot
@@ -32,6 +32,19 @@ def test_turn_whose_line_cannot_be_edited_is_not_archived():
 
     assert archived_turns(result) == [(*ids[1], 1)]
     assert result.turns[0].reason == "format: its last answer cannot be replaced"
+
+
+def test_text_that_an_archive_replaces_is_not_extracted_as_well():
+    """A rule for the agent's texts leaves the last answer of an archived turn to the archive."""
+    talk, ids = conversation_of_turns(4)
+    [last] = [line for line in talk.lines if line.get("id") == ids[0][1]]
+    last["message"]["content"][-1]["text"] = "Done. " * 400
+    rules = Rules((Rule("assistant", (), 0, 0),))
+    result = plan(snapshot(FORM, talk.bytes()), rules, archiving=Archiving(ON))
+    closing = [removal.how for removal in result.removals if removal.entry_id == ids[0][1]]
+
+    assert archived_turns(result)[0] == (*ids[0], 1)
+    assert closing.count("archive") == len(closing) > 0
 
 
 def test_turn_without_an_answer_is_reported_as_such():

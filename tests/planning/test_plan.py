@@ -189,6 +189,19 @@ def test_printed_answer_is_shortened_while_a_field_of_its_entry_changes():
     assert [removal.how for removal in result.removals] == ["redact"]
 
 
+def test_control_entry_is_extracted_with_the_request_for_it():
+    """No rule takes its values: they are read when somebody asks for it, not a run later."""
+    conversation = Conversation()
+    conversation.user()
+    ident = conversation.entry("custom", customType="notes", data={"text": "x" * 2000})
+    conversation.assistant()
+    request = Request(1, "set", NOW, ident, value=True, id=8)
+
+    assert plan_of(conversation.bytes()).removals == ()
+    [removal] = plan_of(conversation.bytes(), requests=(request,)).removals
+    assert (removal.entry_id, removal.path) == (ident, ("data", "text"))
+
+
 def test_extractable_number_may_exceed_keep_recent():
     """`_extractable: N` keeps a value among the newest N messages, however large N is."""
     conversation = Conversation()
