@@ -115,8 +115,8 @@ def gather(form: Format, entries: Iterable[tuple[int, Filled]]) -> list[Evidence
         step = form.read(filled_entry.entry).step
         for call in step.calls:
             before = at.get(call.call_id or "")
-            if before is not None and calls[before].result is None:
-                continue  # repeated: an agent reuses an id only after the result
+            if before is not None and (form.repeats or calls[before].result is None):
+                continue  # repeated: else an agent reuses an id only after the result
             if call.call_id is None:
                 without_id.append(len(calls))
             else:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from brainsurgeon import api
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.sessions import sessions
 from building.gemini import LONG, PICTURE, Chat
@@ -197,3 +198,16 @@ def test_names_have_the_project_and_the_beginning_of_the_id(gemini):
     assert named.title == f"gemini:demo/{NAME}"
     gemini.scan(**LEAN)
     assert (gemini.place / "checkpoint-one.json").read_text() == old
+
+
+def test_evidence_lists_a_call_once_however_often_it_stands(gemini):
+    """With a result that was extracted, and beside a picture."""
+    path = gemini.chat(chat_with_everything())
+    before = api.evidence(gemini.settings(), gemini.store, path.stem, gemini.clock())
+    gemini.scan(**LEAN)
+    report = api.evidence(gemini.settings(), gemini.store, path.stem, gemini.clock())
+
+    assert [line.split(" [")[0] for line in report.index] == [
+        f"{number}. read_file" for number in (1, 2, 3)
+    ]
+    assert report == before

@@ -21,7 +21,7 @@ def home_directory() -> str:
 class GeminiHome(Home):
     archives = r"^(session-.*|checkpoint-.*)\.json$"  # of former releases, and of `/chat save`
     copies = ("tool-outputs",)
-    name_pattern = "session-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-(.+)"
+    name_pattern = "session-[0-9T-]+-([^-]+)"
     note = "by itself, Gemini CLI deletes sessions that were resumed once, and those of 30 days ago"
 
     def root(self) -> str:
