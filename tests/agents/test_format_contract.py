@@ -612,7 +612,7 @@ class TestOpencodeContract(FormatContract):
     """Rows of opencode 1.18.33 and Kilo CLI 7.7.9."""
 
     form = FORMATS["opencode"]
-    results = (1, "3538ec3c")
+    results = (1, "bf2449a3")
     samples = (Lines(OPENCODE, WHOLE), Lines(OPENCODE, FORK), Lines(KILO, KILO_SESSION))
     never = frozenset({
         "id", "session", "message", "role", "parent", "model", "type", "tool", "callID", "status",

@@ -163,9 +163,8 @@ class Install(ABC):
     def parsed(text: str, /) -> Any:
         """Parse a configuration. Raises ValueError."""
 
-    @staticmethod
     @abstractmethod
-    def directory() -> str:
+    def directory(self) -> str:
         """Return the directory below which the agent reads skills."""
 
     def options(self) -> tuple[str, ...]:
@@ -176,15 +175,8 @@ class Install(ABC):
         return (self.command, "mcp", *self.adds, NAME, "--", *server)
 
     def remove(self) -> tuple[str, ...]:
-        """Return the command that removes our server, or () if the agent has none."""
+        """Return the command that removes our server; (): it has none, and its file is JSON."""
         return (self.command, "mcp", *self.removes, NAME)
-
-    def without_server(self, text: str) -> str:
-        """Return a configuration without our server, if no command removes it.
-
-        Raises ValueError.
-        """
-        raise NotImplementedError
 
     def advice(self) -> str:
         return ""
@@ -210,7 +202,9 @@ class Install(ABC):
         if table is None:
             return None
         try:
-            return [str(table["command"]), *map(str, table.get("args") or ())]
+            command = table["command"]
+            words = command if isinstance(command, list) else [command]
+            return [*map(str, words), *map(str, table.get("args") or ())]
         except (TypeError, KeyError, AttributeError):
             return []
 

@@ -331,6 +331,8 @@ class Databases(ABC):
     """How an agent keeps sessions in databases."""
 
     form: Format  # of the lines
+    agent = ""  # its name in titles, if its databases are in a root itself
+    open_rows: type[OpenRows]  # of one of its sessions
     note = ""  # about pruning them, for the user
     # The agent reads rows again before each request: it need not be idle when values come back.
     rereads = False
@@ -339,9 +341,17 @@ class Databases(ABC):
     def has(self, path: str) -> bool:
         """Check, by its path alone, whether a file may be one of these databases."""
 
-    @abstractmethod
     def below(self, root: str) -> Iterator[Database | Unreadable]:
         """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
+        top = os.path.realpath(root)
+        with suppress(OSError), os.scandir(top) as listing:  # the walk for files reports the root
+            for item in sorted(listing, key=lambda item: item.name):
+                if not self.has(item.path):
+                    continue
+                if item.is_file(follow_symlinks=False):
+                    yield Database(top, self.agent, top, item.path)
+                else:
+                    yield Unreadable(top, item.path, "not a plain file")
 
     def opened(self, path: str) -> AbstractContextManager[sqlite3.Connection]:
         """Open a database for reading. Raises OSError or BusyError."""
@@ -377,11 +387,12 @@ class Databases(ABC):
     ) -> Sequence[tuple[RowKey, Row]]:
         """Return those rows that exist, and any that came between them, in order."""
 
-    @abstractmethod
-    def session(
-        self, file: SessionFile, check_stop: Callable[[], None]
-    ) -> AbstractContextManager[OpenRows]:
+    @contextmanager
+    def session(self, file: SessionFile, check_stop: Callable[[], None]) -> Iterator[OpenRows]:
         """Open a session. Raises RefusedError, BusyError or OSError."""
+        with ExitStack() as held:
+            database = held.enter_context(self.opened(file.directory))
+            yield self.open_rows(self, file, database, check_stop, held)
 
     def listed(self, connection: sqlite3.Connection, layout: Layout) -> Listed:
         """Return what lists the sessions. A damaged page hides only the sessions on it."""

@@ -1,12 +1,56 @@
 """Read configuration files, ours and those of agents."""
 
 import errno
+import json
 import os
+import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
+
+from brainsurgeon.formats import splice
 
 MEGABYTE = 1_000_000  # bytes
 LARGEST = 16 * MEGABYTE  # bytes of an agent's file; Claude Code's grows with every project
+# Strings, and what JSON does not have: comments, and commas before a closing bracket.
+_PIECE = re.compile(
+    r'(?s)("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*\n|/\*.*?\*/)*[\]}])'
+)
+
+
+def as_json(text: str) -> str:
+    """Return JSON with comments as JSON of the same number of bytes."""
+    return _PIECE.sub(lambda match: match[1] or " " * len(match[0].encode()), text)
+
+
+def loads(text: str) -> Any:
+    """Parse JSON with comments. Raises ValueError."""
+    return json.loads(as_json(text))
+
+
+def without(text: str, keys: Sequence[str]) -> str:
+    """Return JSON, perhaps with comments, without the value at some keys. The rest stays as it is.
+
+    An object that has only this value leaves with it. Raises ValueError if there is none.
+    """
+    raw, path = as_json(text).encode(), tuple(keys)
+    try:
+        above = json.loads(raw)
+        for key in path[:-1]:
+            above = above[key]
+        if len(above) == 1 and len(path) > 1 and path[-1] in above:
+            return without(text, path[:-1])
+        start, end = splice.locate(raw, [path])[path]
+    except (LookupError, TypeError, splice.UntouchableError) as error:
+        raise ValueError(path[-1]) from error
+    start, behind = raw.rindex(json.dumps(path[-1]).encode(), 0, start), raw[end:].lstrip()
+    if behind.startswith(b","):
+        end = len(raw) - len(behind[1:].lstrip())
+    else:
+        before = raw[:start].rstrip()
+        start = len(before) - before.endswith(b",")
+    return (text.encode()[:start] + text.encode()[end:]).decode()
 
 
 def forbidding(path: str) -> str:

@@ -536,7 +536,7 @@ def _remove_server(what: str, install: Install) -> Done:
     path = install.configuration()
     try:
         text = configurations.read(path).decode()
-        _replace_file(path, install.without_server(text))
+        _replace_file(path, configurations.without(text, install.keys))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it cannot be understood"
         return Done(what, f"{path} cannot be changed: {why}; remove {NAME} from it", left=True)

@@ -6,11 +6,8 @@ from brainsurgeon.agents.opencode.home import KiloHome, OpencodeHome
 from brainsurgeon.agents.opencode.install import KiloInstall, OpencodeInstall
 from brainsurgeon.agents.opencode.rows import OpencodeDatabases
 
+_DATA, _KILO = OpencodeDatabases("opencode"), OpencodeDatabases("kilo")
 OPENCODE = Agent(
-    Opencode(), "opencode", home=OpencodeHome(), install=OpencodeInstall(),
-    databases=OpencodeDatabases("opencode"),
-)  # fmt: skip
-KILO = Agent(
-    Opencode(), "Kilo CLI", "kilo", KiloHome(), install=KiloInstall(),
-    databases=OpencodeDatabases("kilo"),
-)  # fmt: skip
+    Opencode(), "opencode", home=OpencodeHome(), install=OpencodeInstall(), databases=_DATA
+)
+KILO = Agent(Opencode(), "Kilo CLI", "kilo", KiloHome(), install=KiloInstall(), databases=_KILO)

@@ -13,21 +13,17 @@ from brainsurgeon.agents.agent import Home, Owner, directory_named
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 
-_NAME = "{}(?:-[A-Za-z0-9._-]+)?[.]db"
-
 
 def is_database(program: str, path: str) -> bool:
     """Check by its path whether a file may be a database of a program, opencode or Kilo CLI."""
-    at = re.fullmatch(_NAME.format(program), os.path.basename(path))
-    return at is not None or (program == "opencode" and path == named_database())
+    named = re.fullmatch(rf"{program}(?:-[A-Za-z0-9._-]+)?\.db", os.path.basename(path))
+    return named is not None or path == _database(program)
 
 
-def named_database() -> str | None:
-    """Return the path in `OPENCODE_DB`. A relative one begins in the directory of the data."""
-    named = os.environ.get("OPENCODE_DB", "").strip()
-    if named in ("", ":memory:"):
-        return None
-    return os.path.realpath(os.path.join(_data("opencode"), named))
+def _database(program: str) -> str:
+    named = os.environ.get("OPENCODE_DB", "").strip() if program == "opencode" else ""
+    name = f"{program}.db" if named in ("", ":memory:") else named
+    return os.path.realpath(os.path.join(_data(program), name))
 
 
 def _data(program: str) -> str:
@@ -40,8 +36,7 @@ class OpencodeHome(Home):
     forks = True
 
     def root(self) -> str:
-        named = named_database() if self.program == "opencode" else None
-        return os.path.dirname(named) if named else _data(self.program)
+        return os.path.dirname(_database(self.program))
 
     def holds(self, path: str) -> bool:
         return path.startswith(f"{_data(self.program)}/")
@@ -53,14 +48,12 @@ class OpencodeHome(Home):
 
     def started(self, path: str, key: str | None) -> Callable[[str], bool]:
         database, parent = os.path.split(path)
-        children = set[str]()
-        if key is not None:
-            with (
-                suppress(OSError, BusyError),
-                sqlite.reading(database, in_use=sqlite.held_open(database)) as opened,
-            ):
-                rows = opened.execute("SELECT id FROM session WHERE parent_id = ?", (parent,))
-                children = {f"{database}/{ident}" for (ident,) in rows.fetchall()}
+        children, query = set[str](), "SELECT id FROM session WHERE parent_id = ?"
+        with suppress(OSError, BusyError):
+            in_use = key is not None and sqlite.held_open(database)
+            with sqlite.reading(database, in_use=in_use) as opened:
+                rows = opened.execute(query, (parent,)).fetchall()
+            children = {f"{database}/{ident}" for (ident,) in rows}
         return children.__contains__
 
 
