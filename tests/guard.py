@@ -12,6 +12,7 @@ FORBIDDEN = tuple(
     for home in machine.real_homes()
     for place in (
         ".openclaw", ".clawdbot", ".pi", ".claude", ".codex", ".copilot", ".gemini",
+        ".local/share/opencode", ".local/share/kilo",
         ".local/state/brainsurgeon", ".config/brainsurgeon",
     )
 )  # fmt: skip

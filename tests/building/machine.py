@@ -17,7 +17,8 @@ from brainsurgeon.config import loading
 
 # A test that needs one of these makes it.
 HIDDEN = (
-    "brainsurgeon", "claude", "codex", "copilot", "crontab", "gemini", "openclaw", "systemctl",
+    "brainsurgeon", "claude", "codex", "copilot", "crontab", "gemini", "kilo", "openclaw",
+    "opencode", "systemctl",
 )  # fmt: skip
 KEPT = ("LD_LIBRARY_PATH", "PATH", "TMPDIR", "HAMMER_SECONDS", "REPORT_PICTURES")
 SET = {

@@ -40,7 +40,11 @@ else:
     name = "brainsurgeon"
     command, *arguments = [word for word in words[words.index(name) + 1:] if word != "--"]
     server = {{"command": command, "args": arguments}}
-    if "{name}" == "codex":
+    if "{name}" == "opencode":
+        table = json.loads(place.read_text())
+        table["mcp"] = {{name: {{"type": "local", "command": [command, *arguments]}}}}
+        place.write_text(json.dumps(table))
+    elif "{name}" == "codex":
         text = "".join(f"{{key}} = {{json.dumps(value)}}\\n" for key, value in server.items())
         place.write_text(f"[mcp_servers.{{name}}]\\n" + text)
     else:
@@ -49,6 +53,7 @@ else:
 RECORDS = {
     "openclaw": ".openclaw/openclaw.json", "claude": ".claude.json", "codex": ".codex/config.toml",
     "copilot": ".copilot/mcp-config.json", "gemini": ".gemini/settings.json",
+    "opencode": ".config/opencode/opencode.json",
     "systemctl": "nothing",
 }  # fmt: skip
 AGENTS = ("openclaw", "claude", "codex", "copilot", "gemini")
@@ -393,6 +398,31 @@ def test_init_undo_restores_every_file(newcomer):
     second = newcomer.init("--undo", "--yes")
     assert b"store purge" not in result.stdout  # nothing was ever stored
     assert (second.returncode, second.stdout) == (0, b"there is nothing to undo\n")
+
+
+def test_init_takes_its_server_out_of_a_file_itself(newcomer):
+    """If the agent has no command for it, the rest of the file and its mode stay as they were."""
+    newcomer.install("opencode")
+    path = newcomer.home / RECORDS["opencode"]
+    path.parent.mkdir(parents=True)
+    path.write_text('{"share": "disabled"}')
+    path.chmod(0o600)
+    before = newcomer.files()
+
+    newcomer.init("--yes", "--mcp", "opencode")
+    assert json.loads(path.read_text())["mcp"]["brainsurgeon"]["command"][1:] == ["mcp"]
+    assert b"is there already" in newcomer.init("--dry-run", "--mcp", "opencode").stdout
+    assert b"remove the tool of opencode" in newcomer.init("--undo", "--dry-run").stdout
+    result = newcomer.init("--undo", "--yes")
+
+    assert f"brainsurgeon is removed from {path}".encode() in result.stdout
+    assert (result.returncode, newcomer.files()) == (0, before)
+    newcomer.init("--yes", "--mcp", "opencode")
+    path.write_text(path.read_text().replace('"mcp"]', '"mcp", "--agent", "x"]'))
+    changed = newcomer.init("--undo", "--yes")
+    assert b"was changed and is kept (undo: remove brainsurgeon from" in changed.stdout
+    path.write_text("{")
+    assert b"was changed and is kept" in newcomer.init("--undo", "--yes").stdout
 
 
 def test_init_undo_keeps_what_was_changed_since(newcomer):

@@ -253,7 +253,7 @@ def test_a_stopped_turn_is_pruned_and_a_killed_one_waits(opencode):
 def test_signed_thinking_leaves_as_a_whole(tmp_path):
     """A provider that checks its signatures accepts what is left, and what comes back."""
     with Messages() as model:
-        opencode = Opencode(tmp_path, model, **signing(model.port))
+        opencode = Opencode(tmp_path, model, signing(model.port))
         configure(tmp_path, opencode.root, **KEYS)
         with opencode.serving() as server:
             session = server.begin()

@@ -52,7 +52,7 @@ class OpencodeModel(Model):
 class Opencode:
     """One home with a database and one workspace."""
 
-    def __init__(self, base, model, **configuration):
+    def __init__(self, base, model, configuration=None):
         self.base, self.model = base, model
         self.home, self.workspace = base / "opencode-home", base / "workspace"
         self.root, self.config = self.home / ".local/share/opencode", self.home / ".config/opencode"
