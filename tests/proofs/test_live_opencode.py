@@ -83,7 +83,8 @@ def same(before, after):
 def reasons(opencode):
     """Return why a scan waits, by session."""
     report = json.loads(ours(opencode, "scan", "--json"))
-    return {one["session"].split("/")[1]: one["reason"] for one in report["sessions"]}
+    waiting = [one for one in report["sessions"] if one["outcome"] == "deferred"]
+    return {one["session"].split("/")[1]: one["reason"] for one in waiting}
 
 
 def test_twenty_turns_are_pruned_beside_a_server_and_come_back(opencode, tmp_path):
@@ -101,7 +102,10 @@ def test_twenty_turns_are_pruned_beside_a_server_and_come_back(opencode, tmp_pat
         assert len(taken(request)) > 70
         assert "image_url" in json.dumps(whole)
         assert "image_url" not in json.dumps(request)
-        assert check(request)[: len(check(whole)) - 1] == check(whole)[:-1]
+        # Beside a picture of a tool, opencode sends a message of the user.
+        assert [one for one in check(request) if one[0] == "assistant"][:-1] == [
+            one for one in check(whole) if one[0] == "assistant"
+        ]
         assert same(pruned, opencode.rows())
         ours(opencode, "restore", "--all", "--pristine")
         for rows, table in zip(before[:2], ("part", "message"), strict=True):
