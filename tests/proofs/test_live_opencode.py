@@ -94,7 +94,7 @@ def test_twenty_turns_are_pruned_beside_a_server_and_come_back(opencode, tmp_pat
         session = filled(opencode, server, 18)
         server.turn(session, parts=[attached(picture(seed=2))])
         whole = server.turn(session)[0]
-        before = [opencode.rows(table) for table in ("part", "message", "session")]
+        before = opencode.rows()
         ours(opencode, "scan")
         pruned = opencode.rows()
         request = server.turn(session)[0]
@@ -108,8 +108,7 @@ def test_twenty_turns_are_pruned_beside_a_server_and_come_back(opencode, tmp_pat
         ]
         assert same(pruned, opencode.rows())
         ours(opencode, "restore", "--all", "--pristine")
-        for rows, table in zip(before[:2], ("part", "message"), strict=True):
-            assert same(rows, opencode.rows(table))
+        assert same(before, opencode.rows())
         assert not taken(server.turn(session)[0])
     requests = opencode.run("run", "--session", session, "once more")
     assert check(requests[0])
@@ -157,7 +156,7 @@ def test_scans_beside_fifteen_turns_lose_nothing(opencode, tmp_path):
             counts = json.loads(scans.stdout.read())
         assert counts["changed"] > 0
         assert "failed" not in counts
-        assert len(taken(requests[-1])) > 20
+        assert taken(requests[-1])
         ours(opencode, "restore", "--all", "--pristine")
         parts = opencode.parts(session)
     outputs = [part["state"]["output"] for part in parts if part["type"] == "tool"]
@@ -175,13 +174,14 @@ def test_forks_and_reverts_of_a_pruned_session_continue(opencode):
         ours(opencode, "scan")
         before = opencode.rows("part", session)
         fork = server("POST", f"/session/{session}/fork", {})["id"]
-        assert len(taken(server.turn(fork)[0])) >= 7
+        copied = taken(server.turn(fork)[0])
+        assert len(copied) >= 7
         prompts = [row[0] for row in opencode.rows("message", fork) if '"role":"user"' in row[-1]]
         server("POST", f"/session/{fork}/revert", {"messageID": prompts[2]})
         assert reasons(opencode).get(fork, "") == ""
         request = server.turn(fork, printing("after the revert"))[0]
         assert check(request)
-        assert 3 <= len(taken(request)) < 7
+        assert 0 < len(taken(request)) < len(copied)
         ours(opencode, "restore", "--all", "--pristine")
         assert not TAKEN.search(json.dumps(opencode.parts(fork) + opencode.parts(session)))
         assert len(opencode.rows("part", session)) == len(before)
@@ -202,7 +202,7 @@ def test_a_pruned_session_is_compacted_and_comes_back(opencode):
         report = json.loads(ours(opencode, "restore", "--all", "--pristine", "--json"))
         assert report["sessions"][0]["state"] == "restored"
         assert same(before, opencode.rows("part", session))
-        assert check(server.turn(session)[0])[:-2] == check(request)
+        assert check(server.turn(session)[0])[: len(check(request))] == check(request)
 
 
 def test_exports_have_placeholders_and_imports_change_nothing(opencode, tmp_path):
@@ -264,7 +264,8 @@ def test_signed_thinking_leaves_as_a_whole(tmp_path):
 
             def turn(*calls):
                 number, prompt = model.script(*([call] for call in calls))
-                server.turn(session, prompt=prompt)
+                body = {"parts": [{"type": "text", "text": prompt}], "model": MODEL}
+                server("POST", f"/session/{session}/message", body)
                 assert not model.refused
                 return model.of(number)
 
@@ -346,6 +347,7 @@ def test_opencodes_own_pruning_and_ours_share_a_session(opencode):
     with opencode.serving() as server:
         server.turn(session)
         wait("its pruning", lambda: opencode.sql(cleared))
+        server.turn(session)
         before, rows = opencode.sql(cleared), opencode.rows("part", session)
         text = "[Old tool result content cleared]"
         whole = json.dumps(server.turn(session)[0]).count(text)
