@@ -67,6 +67,7 @@ def test_restore_in_an_idle_session_sets_restored(world, conversation, pruned, p
         "keys_restored": [PATH],
         "sizes_bytes": {PATH: 2002},
         "restored_at": stamp,
+        "kept_until": iso(clock.now + world.settings().keep_after_restore),
         "redacted": False,
     }
     assert answer.content == {PATH: "x" * 2000}
