@@ -53,6 +53,8 @@ def show(directories, *, as_json):
             continue
         print(render.estimate(result))
         columns = [shares(directory, read) for read in READS]
-        rows = [(name, *(f"{column[name]:.1%}" for column in columns)) for name in columns[0]
-                if name != "raw"]  # fmt: skip
+        rows = [
+            (name, *(f"{100 * column[name]:.1f} %" for column in columns))
+            for name in columns[0] if name != "raw"
+        ]  # fmt: skip
         print("\n" + table(("price of a cached token", *map(str, READS)), rows))

@@ -156,7 +156,7 @@ def test_pristine_restore_removes_a_pin_that_a_copy_has(world, ident, path):
     assert path.read_bytes() == original
 
 
-def test_pristine_restore_keeps_what_the_user_wrote_after_a_removed_pin(world, ident, path):
+def test_pristine_keeps_what_a_user_wrote_after_a_removed_pin(world, ident, path):
     """The record of an undone field does not stand for the same value in other bytes."""
     pin(world, ident, False)
     pin(world, ident, None)

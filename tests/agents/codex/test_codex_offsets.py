@@ -186,7 +186,7 @@ def test_lines_wait_for_a_fork_that_is_loaded(codex):
     assert last.exists()
 
 
-def test_lines_do_not_move_while_the_index_may_still_be_written(codex):
+def test_lines_wait_until_the_index_is_written(codex):
     """Codex writes its index a moment after it let go of a thread."""
     thread, *_ = family(codex)
     os.utime(thread)
