@@ -211,3 +211,22 @@ def test_evidence_lists_a_call_once_however_often_it_stands(gemini):
         f"{number}. read_file" for number in (1, 2, 3)
     ]
     assert report == before
+
+
+@pytest.mark.parametrize(
+    ("call", "comes_back"),
+    [("read_file__read_file_1795889943972_0", True), ("read_file__fc_1_0", False)],
+)
+def test_a_copy_in_another_project_needs_unique_ids(gemini, call, comes_back):
+    """`--session-file` copies a session; an id that another model may give again is not enough."""
+    chat = Chat()
+    chat.turn(call)
+    path = gemini.chat(chat)
+    gemini.scan(**LEAN)
+    copy = gemini.root / ".gemini" / "tmp" / "other" / "chats" / f"{NAME}.jsonl"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(path.read_bytes().replace(b"33333333", b"55555555"))
+    gemini.restore_all()
+
+    assert not TAKEN.search(path.read_bytes())
+    assert bool(TAKEN.search(copy.read_bytes())) is not comes_back

@@ -145,10 +145,11 @@ class Gemini(Format):
     has_fields = False
     block_type = ""
     screen = frozenset({_DISPLAY})
-    # Messages have a UUID, or a digest. Gemini CLI names calls without an id by the time in ms.
+    # Messages have a UUID, or a digest. Calls have the id that the model gave them; else one with
+    # the time in milliseconds, or a digest. The name of the tool is before it.
     random_ids = re.compile(
-        rf"({UUID}|[0-9a-f]{{32}})(_response)?"
-        rf"|[A-Za-z0-9_.-]+__(call_[A-Za-z0-9]{{20,}}|[a-z]+_[0-9a-f]{{32,}}|{UUID})(\.[0-9]+)?"
+        rf"({UUID}|[0-9a-f]{{32}})(_response)?|[^[\]]+__(call_[A-Za-z0-9]{{20,}}|{UUID}"
+        r"|.+_[0-9]{13}_[0-9]+|.+_[0-9a-f]{32})(\.[0-9]+)?"
     )
 
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
