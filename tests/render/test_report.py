@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 import stat
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -56,9 +57,9 @@ def page(world):
 
 
 def test_report_begins_with_cost_and_the_largest_sessions(page):
-    """The first figure is the cost so far; the sections are money, largest sessions, time."""
+    """The first figure is the cost so far; the sections are money, largest sessions, sizes."""
     text = page()
-    places = [text.index(f'<section id="{name}"') for name in ("money", "largest", "time")]
+    places = [text.index(f'<section id="{name}"') for name in ("money", "largest", "sizes")]
 
     assert places == sorted(places)
     assert text.index("<dt>") == text.index("<dt>Cost so far</dt><dd>$2.25<")
@@ -66,6 +67,43 @@ def test_report_begins_with_cost_and_the_largest_sessions(page):
     assert "Cost so far, as recorded: $2.25; 3 recorded calls." in money
     assert '<td class="number" data-is="cost">$2.25</td>' in money
     assert '<td class="number" data-is="cost">$2.25</td>' in largest
+
+
+def test_report_begins_with_the_outcome_and_what_waits(page, world):
+    """One sentence before four figures names what was achieved and what waits."""
+    text = page()
+    lead = re.search(r'<p class="lead">(.*?)</p>', text)[1]
+    before = render(report(world.settings(), world.no_store, world.clock()))
+
+    assert re.fullmatch(
+        r"\d values are extracted: the sessions are [\d.,]+ K?B \(\d+ %\) smaller, and their next"
+        r" requests [\d.,]+k? tokens shorter; nothing waits\.", lead,
+    )  # fmt: skip
+    assert text.count("<dt>") == 4
+    assert '<p class="lead">Nothing is extracted at present; ' in before
+
+
+def test_report_has_no_chart_of_one_day_and_no_column_of_zeros(page):
+    """Values of a single day need no chart, and a column with zeros only is left out."""
+    text = page()
+
+    assert 'id="time"' not in text
+    assert '<th scope="col" class=number>Saved</th>' in text
+    assert "Next scan</th>" not in text
+
+
+def test_report_groups_sessions_by_agent(page, world):
+    """Sessions have short names, below those of their agents if there are several."""
+    assert 'class="agent"' not in page()
+    other = world.root / "other" / "sessions"
+    other.mkdir(parents=True)
+    name = "5a5a5a5a-0001-4000-8000-000000000001"
+    (other / f"{name}.jsonl").write_bytes(Conversation(name).bytes())
+    section = page().partition('<section id="sessions"')[2]
+    groups = re.findall(r'class="agent" open><summary><span class="name">(.*?)</span>', section)
+
+    assert sorted(groups) == sorted([escape(HOSTILE), "other"])
+    assert '<span class="name">other/5a5a5a5a</span>' in section
 
 
 def test_report_contains_content_only_with_previews(page):

@@ -14,7 +14,7 @@ from brainsurgeon import __version__
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.reports import Report, SessionPage, Sum
 from brainsurgeon.model.text import about as rounded
-from brainsurgeon.model.text import ago, bytes_, counted, readable
+from brainsurgeon.model.text import ago, bytes_, counted, readable, short_titles
 from brainsurgeon.render import estimate
 from brainsurgeon.render.formatting import columned, first, local
 from brainsurgeon.render.runs import database_notes
@@ -28,6 +28,7 @@ _NUMBERS = (  # titles of columns with numbers
     "Now", "Saved", "Next scan", "Sessions", "Files", "Size", "tokens sent", "from cache",
     "tokens paid", "of raw", "dollars", "calls", "answered", "cost", "Cost",
 )  # fmt: skip
+_ZEROS = frozenset({"0", "0 B", "0 %", "$0.00", "-", ""})
 _BARS = "Of the largest"  # title of the column with bars
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
@@ -137,9 +138,7 @@ def report(report: Report) -> str:
     sections = (
         ("money", "Money", "", _money(report)),
         ("largest", "Largest sessions", *_largest(report)),
-        ("time", "Over time",
-         "The values that are extracted at present, by the day of their extraction.",
-         over_time(report.days, int(report.made_at // _DAY))),
+        *_over_time(report),
         ("sizes", "Sizes", "", sizes),
         ("waiting", "What waits", *_waiting(report)),
         ("unreached", "Other copies",
@@ -147,7 +146,7 @@ def report(report: Report) -> str:
           "brainsurgeon never changes them."),
          _unreached(report)),
         ("sessions", "Each session", _left_out(report),
-         "".join(_session(page, report.made_at) for page in report.sessions) or _NO_SESSIONS),
+         _each_session(report)),
     )  # fmt: skip
     links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _, _ in sections)
     parts = "".join(
@@ -179,6 +178,7 @@ def report(report: Report) -> str:
 <nav aria-label="Parts of this page"><ul>{links}</ul></nav>
 </header>
 <main>
+<p class="lead">{html(_outcome(report))}</p>
 {_figures(report)}
 {parts}
 </main>
@@ -189,8 +189,52 @@ loads nothing and sends nothing. {content}</footer>
 """
 
 
+def _over_time(report: Report) -> list[tuple[str, str, str, str]]:
+    """Return the section with the chart, or nothing: one day needs no chart."""
+    if len(report.days) == 1:
+        return []
+    lead = "The values that are extracted at present, by the day of their extraction."
+    chart = over_time(report.days, int(report.made_at // _DAY))
+    return [("time", "Over time", lead, chart)]
+
+
+def _outcome(report: Report) -> str:
+    """Return one sentence: what was achieved, and what waits."""
+    now, store = report.status, report.status.store
+    done = "Nothing is extracted at present"
+    if store.values_extracted:
+        size = sum(agent.size for agent in report.agents)
+        share = 100 * store.bytes_saved / max(1, size + store.bytes_saved)
+        done = (
+            f"{counted(store.values_extracted, 'value is', 'values are')} extracted: the sessions are"
+            f" {bytes_(store.bytes_saved)} ({share:.0f} %) smaller, and their next requests"
+            f" {rounded(now.tokens.tokens_saved)} tokens shorter"
+        )
+    coming = _coming(report)
+    waits = [f"the next scan extracts {bytes_(coming)}"] if coming else []
+    waits += [f"{counted(number, 'session waits', 'sessions wait')}"] if (
+        number := len(report.waiting)
+    ) else []  # fmt: skip
+    return f"{done}; {' and '.join(waits) or 'nothing waits'}."
+
+
+def _coming(report: Report) -> int:
+    """Return how many bytes the next scan extracts from the largest sessions."""
+    return sum(page.next_bytes or 0 for page in report.sessions)
+
+
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table. On a narrow screen, names in the cells replace the table's head."""
+    """Return an HTML table without columns of zeros.
+
+    On a narrow screen, names in the cells replace the table's head.
+    """
+    every = list(rows)
+    kept = [
+        at for at, name in enumerate(names)
+        if name not in _NUMBERS or any(row[at] not in _ZEROS for row in every)
+    ]  # fmt: skip
+    names = [names[at] for at in kept]
+    rows = [[row[at] for at in kept] for row in every]
     head = "".join(
         f'<th scope="col"{" class=number" if name in _NUMBERS else ""}>{name}</th>'
         for name in names
@@ -232,8 +276,6 @@ def _figures(report: Report) -> str:
     last = now.daemon.last_run_at
     size = sum(agent.size for agent in report.agents)
     share = 100 * store.bytes_saved / (size + store.bytes_saved) if size + store.bytes_saved else 0
-    states = Counter(now.sessions_by_state).most_common()
-    coming = [page.next_bytes for page in report.sessions if page.next_bytes is not None]
     rows = (
         ("Cost so far",
          estimate.cost(estimate.total(tokens.models)) if tokens.models else "unknown",
@@ -241,14 +283,8 @@ def _figures(report: Report) -> str:
         ("Not sent any more", f"{rounded(tokens.tokens_saved)} tokens",
          "fewer in the next requests of all sessions"),
         ("Saved in sessions", bytes_(store.bytes_saved), f"{share:.0f} % of their former size"),
-        ("Sessions now", bytes_(size),
-         ", ".join(f"{number:,} {state}" for state, number in states) or "none"),
-        ("Next scan extracts", bytes_(sum(coming)), f"of the {len(coming)} largest sessions"),
-        ("Store", bytes_(store.store_size_bytes),
-         f"{bytes_(abs(net))} {'less' if net >= 0 else 'more'} on disk in total"),
-        ("Values extracted", f"{store.values_extracted:,}", "restored byte for byte on request"),
-        ("Last full scan", "never" if last is None else ago(last, report.made_at),
-         "the daemon runs" if now.daemon.daemon_pid else "no daemon runs"),
+        ("Next scan extracts", bytes_(_coming(report)),
+         f"of the {counted(len(report.sessions), 'largest session')}"),
     )  # fmt: skip
     cells = "".join(
         f'<div><dt>{name}</dt><dd>{html(value)}<span class="note">{html(note)}</span></dd></div>'
@@ -264,7 +300,19 @@ def _figures(report: Report) -> str:
         )
     )
     figures = f'<dl class="figures">{cells}</dl>'
-    return f'{troubles}<section class="flush" aria-label="Figures">{figures}</section>\n'
+    states = ", ".join(
+        f"{number:,} {state}" for state, number in Counter(now.sessions_by_state).most_common()
+    )
+    scanned = "never" if last is None else ago(last, report.made_at)
+    rest = (
+        f"Sessions: {bytes_(size)} ({states or 'none'}). Store: {bytes_(store.store_size_bytes)},"
+        f" {bytes_(abs(net))} {'less' if net >= 0 else 'more'} on disk in total. Last full scan:"
+        f" {scanned}; {'the daemon runs' if now.daemon.daemon_pid else 'no daemon runs'}."
+    )
+    return (
+        f'{troubles}<section class="flush" aria-label="Figures">{figures}</section>\n'
+        f'<p class="small quiet">{html(rest)}</p>\n'
+    )
 
 
 def _largest(report: Report) -> tuple[str, str]:
@@ -273,14 +321,15 @@ def _largest(report: Report) -> tuple[str, str]:
     if not pages:
         return "", _NO_SESSIONS
     top = max(page.about.size_bytes + page.about.bytes_saved for page in pages)
+    short = short_titles(page.about.session for page in report.sessions)
     names = ("Session", "Cost", "Now", "Saved", "Next scan", _BARS)
     return "The column “Next scan” shows by how much a scan would shrink the session now.", (
         legend(("main", "stays"), ("next", "the next scan extracts"), ("soft", "saved already"))
-        + _table(names, [_large(page, top) for page in pages])
+        + _table(names, [_large(page, short[page.about.session], top) for page in pages])
     )
 
 
-def _large(page: SessionPage, top: int) -> Sequence[str]:
+def _large(page: SessionPage, name: str, top: int) -> Sequence[str]:
     about, coming = page.about, page.next_bytes or 0
     whole, soft = (about.size_bytes - coming) / top, about.bytes_saved / top
     parts = ((whole, "main"), (coming / top, "next"), (soft, "soft"))
@@ -288,7 +337,7 @@ def _large(page: SessionPage, top: int) -> Sequence[str]:
     cost = estimate.cost(estimate.total(page.models)) if page.models else "-"
     drawn = bar(parts, f"{size} now, the next scan extracts {taken}, {saved} saved")
     next_scan = "-" if page.next_bytes is None else taken
-    return html(about.session), cost, size, saved, next_scan, drawn
+    return html(name), cost, size, saved, next_scan, drawn
 
 
 def _waiting(report: Report) -> tuple[str, str]:
@@ -338,7 +387,26 @@ def _left_out(report: Report) -> str:
     )
 
 
-def _session(page: SessionPage, now: float) -> str:
+def _each_session(report: Report) -> str:
+    """Return the sessions below the names of their agents; each agent's can be folded away."""
+    if not report.sessions:
+        return _NO_SESSIONS
+    names = short_titles(page.about.session for page in report.sessions)
+    groups: dict[str, list[str]] = {}
+    for page in report.sessions:
+        shown = _session(page, names[page.about.session], report.made_at)
+        groups.setdefault(page.about.agent, []).append(shown)
+    if len(groups) == 1:
+        return "".join(*groups.values())
+    return "".join(
+        f'<details class="agent" open><summary><span class="name">{html(agent)}</span>'
+        f'<span class="number quiet">{counted(len(listed), "session")}</span></summary>'
+        f"<div>{''.join(listed)}</div></details>\n"
+        for agent, listed in groups.items()
+    )
+
+
+def _session(page: SessionPage, name: str, now: float) -> str:
     about = page.about
     age = "" if about.changed_at is None else f", changed {ago(about.changed_at, now)}"
     how = f"{about.format or 'unknown format'}, {about.state}: {about.reason}{age}"
@@ -353,7 +421,7 @@ def _session(page: SessionPage, now: float) -> str:
         lines.append(f"<h3>Content by kind</h3>{characters}")
     lines.append(_values(page))
     return (
-        f'<details><summary><span class="name">{html(about.session)}</span>'
+        f'<details><summary><span class="name">{html(name)}</span>'
         f'<span class="number">{bytes_(about.size_bytes)}</span>'
         f'<span class="number quiet">{bytes_(about.bytes_saved)} saved</span></summary>'
         f"<div>{''.join(lines)}</div></details>\n"
