@@ -206,8 +206,8 @@ def _outcome(report: Report) -> str:
         size = sum(agent.size for agent in report.agents)
         share = 100 * store.bytes_saved / max(1, size + store.bytes_saved)
         done = (
-            f"{counted(store.values_extracted, 'value is', 'values are')} extracted: the sessions are"
-            f" {bytes_(store.bytes_saved)} ({share:.0f} %) smaller, and their next requests"
+            f"{counted(store.values_extracted, 'value is', 'values are')} extracted: the sessions"
+            f" are {bytes_(store.bytes_saved)} ({share:.0f} %) smaller, and their next requests"
             f" {rounded(now.tokens.tokens_saved)} tokens shorter"
         )
     coming = _coming(report)
