@@ -48,7 +48,7 @@ ENVIRONMENT = (
     (("OPENCLAW_STATE_DIR, CLAUDE_CONFIG_DIR, PI_CODING_AGENT_DIR, CODEX_HOME, COPILOT_HOME, "
      "GEMINI_CLI_HOME"),
      "The directories of the agents."),
-    ("NO_COLOR", "Print no colours."),
+    ("NO_COLOR", "Print no colours, unless `--color always` asks for them."),
 )  # fmt: skip
 
 

@@ -38,13 +38,13 @@ def run_on_terminal():
     """Return a function that runs the program on a terminal and returns its output.
 
     The function calls `watch` with the output so far, each time that there is more of it. Without
-    `typed` keystrokes, standard input is no terminal.
+    `typed` keystrokes, standard input is no terminal. Without NO_COLOR="", there are no colours.
     """
 
     def run(*words, watch=lambda _: None, typed="", code=0, width=80, **environment):
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (24, width))
-        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **environment}
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"} | environment
         process = subprocess.Popen(
             [*PROGRAM, *map(str, words)],
             stdin=theirs if typed else subprocess.DEVNULL, stdout=theirs, stderr=theirs,

@@ -544,3 +544,30 @@ def test_evidence_prints_an_index_and_a_bounded_text(cli, entry_id):
     assert len(rest.removesuffix(f"{mark}--- end ---\n").encode()) <= 1500
     assert cli("evidence", "main/s", "--last", "--turn", entry_id).returncode == 2
     assert cli("evidence", "main/s", "--last", "--subagents").returncode == 2
+
+
+CODE = re.compile("\x1b\\[[0-9;]*m")
+
+
+def test_colours_are_for_terminals(world, cli, run_on_terminal, conversation):
+    """Headings and trouble are coloured on a terminal or if asked for; NO_COLOR forbids it."""
+    conversation.turn()
+    world.put("s.jsonl", conversation.bytes())
+    config = world.config_file()
+    words = ("sessions", "--config", config)
+    shown = run_on_terminal(*words, NO_COLOR="")
+    always = cli("--color", "always", "sessions").stdout.decode()
+
+    assert shown.startswith("\x1b[1m")
+    assert shown.count("\x1b[1m") == 1
+    assert "\x1b[1m" in always
+    assert CODE.sub("", always) == cli("sessions").stdout.decode()
+    for plain in (
+        run_on_terminal(*words), run_on_terminal(*words, NO_COLOR="", TERM="dumb"),
+        run_on_terminal("--color", "never", *words, NO_COLOR=""),
+    ):  # fmt: skip
+        assert not CODE.search(plain)
+    config.write_text(config.read_text().replace(str(world.root), f"{world.root}/none"))
+    assert "\x1b[31merror\x1b[0m" in run_on_terminal(
+        "doctor", "--config", config, code=1, NO_COLOR="",
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """The typer application: all commands, and the messages of their errors."""
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from typer.core import TyperGroup
 
 from brainsurgeon import __version__, interruption, render
 from brainsurgeon.cli import options
-from brainsurgeon.cli.options import Command, Config, OutputError, given, shared
+from brainsurgeon.cli.options import Color, Command, Config, OutputError, given, shared
 from brainsurgeon.errors import BrainsurgeonError, UsageError
 from brainsurgeon.model.text import readable_lines
 
@@ -118,6 +119,9 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     config: Config = None,
+    color: Color = Option(
+        Color.auto, help="Colours: on a terminal without NO_COLOR (auto), always or never."
+    ),
     version: bool = Option(  # noqa: ARG001  its callback does the work
         False, "--version", help="Print the version.", is_eager=True, callback=_print_version
     ),
@@ -130,7 +134,9 @@ def _options(
     """  # noqa: D301
     gc.freeze()  # garbage collections need not examine the loaded modules
     gc.enable()
-    given.config = config
+    given.config, given.color = config, color
+    if color is Color.never:
+        os.environ["NO_COLOR"] = "1"  # progress bars and logs obey it, too
 
 
 def application(words: Sequence[str] = ()) -> typer.Typer:

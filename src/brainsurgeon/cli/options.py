@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from msgspec import Struct, field
 from typer import Argument, Exit, Option
@@ -109,8 +110,13 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
 DECLINED = "nothing was done: the answer was no; --yes does it without asking"
 
 
+Color = StrEnum("Color", ["auto", "always", "never"])
+
+
 class Given(Struct):
-    """The values of --config and --json, and the warnings of the configuration."""
+    """The values of --color, --config and --json, and the warnings of the configuration."""
+
+    color: Color = Color.auto
 
     config: str | None = None
     json: bool = False
@@ -221,8 +227,16 @@ def reading(*, only_store: bool = False) -> Iterator[tuple[Settings, Store]]:
         yield settings, store
 
 
+def in_colour(text: str, stream: TextIO) -> str:
+    """Colour a text for a terminal, or if --color requests it; NO_COLOR forbids it."""
+    wanted = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if given.color is Color.always or (wanted and not os.environ.get("NO_COLOR")):
+        return render.formatting.coloured(text)
+    return text
+
+
 def print_text(text: str) -> None:
-    print(readable_lines(text))
+    print(in_colour(readable_lines(text), sys.stdout))
 
 
 def print_json(value: Any) -> None:

@@ -81,6 +81,19 @@ def in_local_time(text: str) -> str:
     return _MOMENT.sub(convert, text)
 
 
+_TROUBLE = re.compile(r"^(?:error|trouble|failed)(?= )|(?<=: )failed(?=, )", re.MULTILINE)
+_WARNING = re.compile(r"^warning(?= )", re.MULTILINE)
+_HEADINGS = set[str]()  # of the tables that were made
+
+
+def coloured(text: str) -> str:
+    """Show headings of tables in bold, words of trouble in red, and warnings in yellow."""
+    bold = "\n".join(
+        f"\x1b[1m{line}\x1b[0m" if line.strip() in _HEADINGS else line for line in text.split("\n")
+    )
+    return _WARNING.sub("\x1b[33m\\g<0>\x1b[0m", _TROUBLE.sub("\x1b[31m\\g<0>\x1b[0m", bold))
+
+
 def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, spare: int = 0,
     fixed: int = 0,
@@ -98,13 +111,15 @@ def table(
     may_shrink = range(fixed, left)
     while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
         widths[max(may_shrink, key=lambda i: widths[i])] -= 1
-    return "\n".join(
+    lines = [
         "  ".join(
             _fit(cell, width) if i < left else " " * (width - cell_len(cell)) + cell
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in [list(head), *cells]
-    )
+    ]
+    _HEADINGS.add(lines[0].strip())
+    return "\n".join(lines)
 
 
 def first(lines: Sequence[str], most: int, others: str) -> list[str]:
