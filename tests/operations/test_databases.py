@@ -137,9 +137,7 @@ class TestScanning:
         report = rollback(world.settings(), world.store, 1, clock=world.clock)
 
         assert {session.state for session in report.sessions} == {"rolled back"}
-        assert (
-            sum(session.values_restored_restored for session in report.sessions) == run["extracted"]
-        )
+        assert sum(session.values_restored for session in report.sessions) == run["extracted"]
         assert len(report.sessions) == run["sessions"]
         assert world.claw.events(GATEWAY) == before
         assert world.claw.sound() == []
