@@ -19,7 +19,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.render import runs
 from brainsurgeon.store import open_store, open_to_read
 from building.claude import ClaudeConversation
-from building.world import dump
+from building.world import Conversation, dump
 
 META = {
     "timestamp": "t",
@@ -35,7 +35,7 @@ def settings():
 
 @pytest.fixture
 def all_homes(own_home):
-    """Create homes of all four agents, and a session of Claude Code and of Codex."""
+    """Create homes of four agents, and a session of Claude Code and of Codex."""
     for place in (".openclaw/agents/main", ".claude/projects/-w", ".pi/agent/sessions",
                   ".codex/sessions/2026/11/21"):  # fmt: skip
         (own_home / place).mkdir(parents=True)
@@ -45,6 +45,18 @@ def all_homes(own_home):
     rollout = own_home / ".codex/sessions/2026/11/21/rollout-1.jsonl"
     rollout.write_bytes(dump(META))
     return own_home
+
+
+@pytest.fixture
+def with_claw(all_homes):
+    write_claw(all_homes)
+    return all_homes
+
+
+def write_claw(home):
+    """Write a session of OpenClaw."""
+    (home / ".openclaw/agents/main/sessions").mkdir()
+    (home / ".openclaw/agents/main/sessions/s.jsonl").write_bytes(Conversation().bytes())
 
 
 def listed(settings):
@@ -86,14 +98,13 @@ def test_homes_covered_by_a_root_are_omitted(all_homes, settings):
     assert unused("") == []
 
 
-def test_only_openclaw_is_scanned_without_configuration(all_homes, settings):
+def test_only_openclaw_is_scanned_without_configuration(with_claw, settings):
     """Without configured roots, no sessions of the other agents are listed."""
-    assert listed(settings) == []
+    assert [one.session for one in listed(settings)] == ["main/s"]
 
 
 def test_every_agent_is_scanned_without_openclaw(all_homes, settings):
     """A user of other agents needs no configuration; the first scan says what it found."""
-    (all_homes / ".openclaw/agents/main").rmdir()
     first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
 
     assert sorted(session.session for session in listed(settings)) == [
@@ -107,7 +118,6 @@ def test_every_agent_is_scanned_without_openclaw(all_homes, settings):
 
 def test_no_session_is_missing_since_openclaw_came(all_homes, settings):
     """Without configuration, values stay although only OpenClaw's sessions are scanned now."""
-    (all_homes / ".openclaw/agents/main").rmdir()
     conversation = ClaudeConversation()
     for _ in range(4):
         conversation.turn()
@@ -116,7 +126,7 @@ def test_no_session_is_missing_since_openclaw_came(all_homes, settings):
     os.utime(path, (time.time() - 9000,) * 2)
     with open_store(settings.state_dir) as store:
         assert scan(settings, store).values_extracted > 0
-        (all_homes / ".openclaw/agents/main").mkdir()
+        write_claw(all_homes)
         for day in range(40):
             later = time.time() + day * 86_400
             retention(settings, store, clock=lambda later=later: later)
@@ -124,28 +134,28 @@ def test_no_session_is_missing_since_openclaw_came(all_homes, settings):
         assert [session.missed_at for session in store.sessions.all()] == [None]
 
 
-def test_suggested_configuration_adds_a_home_and_keeps_the_default(all_homes, settings, tmp_path):
+def test_suggested_configuration_adds_a_home_and_keeps_the_default(with_claw, settings, tmp_path):
     """A configured root replaces the default root, so the suggestion repeats it."""
     [claude, pi, codex] = unused_homes(settings)
     fresh = with_root(tmp_path, claude)
 
     assert (claude.agent, pi.agent, codex.agent) == ("Claude Code", "pi", "Codex")
     assert [root.path for root in fresh.root_directories()] == [
-        str(all_homes / ".openclaw/agents"), claude.path,
+        str(with_claw / ".openclaw/agents"), claude.path,
     ]  # fmt: skip
-    assert [session.session for session in listed(fresh)] == ["claude-code:-w/s"]
+    assert [session.session for session in listed(fresh)] == ["claude-code:-w/s", "main/s"]
     assert [home.agent for home in unused_homes(fresh)] == ["pi", "Codex"]
     assert unused_homes(fresh)[0].config == f'[[roots]]\npath = "{pi.path}"'
 
 
-def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, world):
+def test_status_and_the_first_dry_run_report_unused_homes(with_claw, settings, world):
     """`status` and the first dry run report unused homes; later dry runs do not."""
     state = status(settings, open_to_read(settings.state_dir), time.time())
     first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
 
     for text in (runs.status(state, time.time()), "\n".join(runs.report(first))):
-        assert f"Claude Code keeps sessions in {all_homes}/.claude/projects" in text
-        assert f'  path = "{all_homes}/.claude/projects"' in text
+        assert f"Claude Code keeps sessions in {with_claw}/.claude/projects" in text
+        assert f'  path = "{with_claw}/.claude/projects"' in text
         assert "placeholders save tokens, but no bytes" in text
     document = json.loads(json.dumps(runs.report_json(first)))
     assert [home["agent"] for home in document["homes"]] == ["Claude Code", "pi", "Codex"]
@@ -154,14 +164,14 @@ def test_status_and_the_first_dry_run_report_unused_homes(all_homes, settings, w
     assert len(status(settings, world.store, time.time()).places.homes) == 3
 
 
-def test_codex_session_is_listed_by_its_working_directory(all_homes, settings, tmp_path):
+def test_codex_session_is_listed_by_its_working_directory(with_claw, settings, tmp_path):
     """Codex names no agents, so the title of a session begins with its working directory."""
     fresh = with_root(tmp_path, unused_homes(settings)[2])
-    [session] = listed(fresh)
+    session, _ = listed(fresh)
 
     assert session.session == "codex:-home-dev-demo/rollout-1"
     assert (session.format, session.state, session.size_bytes) == ("codex", "busy", len(dump(META)))
-    [waiting] = report(fresh, open_to_read(fresh.state_dir), time.time()).waiting
+    waiting, _ = report(fresh, open_to_read(fresh.state_dir), time.time()).waiting
     assert waiting.session == session.session
 
 

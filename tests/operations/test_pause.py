@@ -77,7 +77,7 @@ def test_forgotten_pause_is_a_trouble_after_seven_days(world, clock):
     for days in (6.9, 0.2):
         clock.now += days * 86_400
         state = status(world.settings(), world.store, world.clock())
-        assert [one.until for one in state.pauses] == [None]
+        assert [one.ends_at for one in state.pauses] == [None]
         states.append("\n".join(check(state, world.clock())))
 
     assert ["paused for more than seven days" in text for text in states] == [False, True]

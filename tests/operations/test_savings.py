@@ -14,7 +14,7 @@ from building.world import append, appending, set_mtime
 def total_savings(world):
     """Return the tokens not sent, the input tokens not paid for, and the dollars."""
     total = world.store.savings.total()
-    return total.tokens_sent, total.tokens_paid, total.dollars
+    return total.tokens_sent, total.tokens_paid, total.cost_dollars
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_status_shows_the_savings_as_an_estimate(world, clock, path, talk):
     call_and_scan(world, path, talk, clock, 0, 10_000, prices=prices)
     now = status(world.settings(), world.store, clock.now)
 
-    assert now.tokens.saved_so_far.dollars == pytest.approx(
+    assert now.tokens.saved_so_far.cost_dollars == pytest.approx(
         1.25 * now.tokens.saved_so_far.tokens_sent * 5 / 1e6
     )
     lines = render.status(now, clock.now).splitlines()

@@ -132,10 +132,12 @@ def test_uncovered_home_is_shown_with_its_configuration_lines(own_home):
     talk = ClaudeConversation()
     talk.turn("x" * 5000)
     path = own_home / ".claude/projects/-w/t.jsonl"
-    (own_home / ".openclaw/agents/main").mkdir(parents=True)
+    claw = own_home / ".openclaw/agents/main/sessions/s.jsonl"
+    claw.parent.mkdir(parents=True)
+    claw.write_bytes(Conversation().bytes())
     path.parent.mkdir(parents=True)
     path.write_bytes(talk.bytes())
-    assert "no sessions found" in shown(run("sessions"))
+    assert "claude" not in shown(run("sessions"))
     status_report = json.loads(shown(run("status", "--json")))
     [home] = status_report["homes"]
     assert home["config"] in re.sub("(?m)^ +", "", shown(run("status"))) + "\n"

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -87,12 +86,25 @@ def homes_here() -> list[tuple[Agent, str]]:
 def default_roots() -> list[str]:
     """Return the roots of a configuration that names none.
 
-    That is the root of the first agent if anything is in it, else those of all agents.
+    That is the root of the first agent if a session is below it or it cannot be read, else those
+    of all agents.
     """
     here, first = [root for _, root in homes_here()], AGENTS[0].home.root()
-    with suppress(OSError):
-        here = [first] if os.listdir(first) else here
-    return here or [first]
+    return [first] if not here or _may_have_sessions(first) else here
+
+
+def _may_have_sessions(root: str) -> bool:
+    try:
+        os.listdir(root)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return any(
+        is_session_name(name) or is_database(os.path.join(directory, name))
+        for directory, _, names in os.walk(root)
+        for name in names
+    )
 
 
 def with_files_beside(root: str) -> str:

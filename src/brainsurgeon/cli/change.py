@@ -187,7 +187,7 @@ def pause(
     if end and until is not None:
         raise UsageError("--end cannot be combined with --until")
     settings, now = options.load_settings(), time.time()
-    moment = None if until is None else options.parse_moment("--until", until, now)
+    moment = None if until in (None, "never") else options.parse_moment("--until", until, now)
     with options.recovered_store(settings) as store:
         if end:
             left = operations.pause.end(settings, store, now, sessions=session or ())

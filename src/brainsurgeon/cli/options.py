@@ -187,6 +187,8 @@ def parse_moment(option: str, text: str, now: float) -> float:
     from brainsurgeon.model.text import parse_time
 
     moment = parse_time(text, zone=None)
+    if moment is None and not is_duration(text):
+        raise UsageError(f"{option} {text}: wants a duration (2h, 3d) or a time in ISO 8601")
     return now + parse_seconds(option, text) if moment is None else moment
 
 

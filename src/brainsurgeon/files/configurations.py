@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from brainsurgeon.formats import splice
-
 MEGABYTE = 1_000_000  # bytes
 LARGEST = 16 * MEGABYTE  # bytes of an agent's file; Claude Code's grows with every project
 # Strings, and what JSON does not have: comments, and commas before a closing bracket.
@@ -34,6 +32,8 @@ def without(text: str, keys: Sequence[str]) -> str:
 
     An object that has only this value leaves with it. Raises ValueError if there is none.
     """
+    from brainsurgeon.formats import splice  # noqa: PLC0415  not needed to read a configuration
+
     raw, path = as_json(text).encode(), tuple(keys)
     try:
         above = json.loads(raw)

@@ -82,8 +82,8 @@ class Pause(Struct, frozen=True):
     """A time in which scans extract nothing, of all sessions or of one."""
 
     session: str  # its title; "" for all
-    since: float
-    until: float | None = None  # None: until it is ended
+    paused_at: float
+    ends_at: float | None = None  # None: when it is ended
 
 
 class FoundHome(Struct, frozen=True):

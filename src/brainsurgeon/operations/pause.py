@@ -38,7 +38,7 @@ class Pauses(Struct, frozen=True):
 def pauses(store: Store, now: float) -> Pauses:
     kept = convert(store.facts.get(_FACT) or {}, dict[str, Pause])
     return Pauses({
-        path: one for path, one in kept.items() if one.until is None or now < one.until
+        path: one for path, one in kept.items() if one.ends_at is None or now < one.ends_at
     })  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def pause(
     with store.transaction():
         kept = dict(pauses(store, now).by_path)
         for path, title in chosen.items():
-            since = kept[path].since if path in kept else now
+            since = kept[path].paused_at if path in kept else now
             kept[path] = Pause(title, since, until)
         store.facts.put(_FACT, to_builtins(kept))
     return Pauses(kept).listed()

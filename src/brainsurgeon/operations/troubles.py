@@ -101,7 +101,7 @@ def _of_sessions(store: Store, now: float) -> Iterator[Trouble]:
 
 def _of_pauses(store: Store, now: float) -> Iterator[Trouble]:
     for one in pauses(store, now).listed():
-        if one.until is None and now - one.since >= LONG:
+        if one.ends_at is None and now - one.paused_at >= LONG:
             yield Trouble(
                 "pauses", f"{one.session or 'every session'}: paused for more than seven days",
                 "`brainsurgeon pause --end` ends it",

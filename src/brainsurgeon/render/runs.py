@@ -83,12 +83,18 @@ def report(
 
 
 def paused(listed: Sequence[reports.Pause]) -> list[str]:
-    return [
-        f"paused     {safe(one.session) or 'all sessions'}, "
-        + (f"until {local(one.until)}" if one.until is not None else f"since {local(one.since)}")
-        + ": nothing is extracted; `brainsurgeon pause --end` ends this"
-        for one in listed
-    ]
+    return [f"paused     {_pause(one)}: nothing is extracted; {_end_of(one)}" for one in listed]
+
+
+def _pause(one: reports.Pause) -> str:
+    ends, begun = one.ends_at, local(one.paused_at)
+    term = f"since {begun}" if ends is None else f"until {local(ends)}"
+    return f"{safe(one.session) or 'all sessions'}, {term}"
+
+
+def _end_of(one: reports.Pause) -> str:
+    of_session = f" --session {safe(one.session)}" if one.session else ""
+    return f"`brainsurgeon pause --end{of_session}` ends this"
 
 
 def pauses(listed: Sequence[reports.Pause]) -> str:

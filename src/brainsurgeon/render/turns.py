@@ -34,7 +34,7 @@ _METHODS = {
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     return {
         "turn": verdict.number, "prompt_id": verdict.prompt_id, "entry_id": verdict.closing_id,
-        "archivable": verdict.archived, "reason": verdict.reason, "tokens": verdict.tokens,
+        "archivable": verdict.archived, "reason": str(verdict.reason), "tokens": verdict.tokens,
         "calls": verdict.calls,
     }  # fmt: skip
 

@@ -384,7 +384,7 @@ class TestFinding:
         assert [database.path for database in databases] == [
             str(claw.path), str(other / "openclaw-agent.sqlite"),
         ]  # fmt: skip
-        assert databases[1].why == "not a plain file"
+        assert databases[1].reason == "not a plain file"
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_database_of_another_user_is_unwritable(self, claw):

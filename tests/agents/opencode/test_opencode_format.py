@@ -84,7 +84,7 @@ def test_signed_thinking_is_one_value_with_its_signature():
      "metadata.output"),
     ({"status": "running", "metadata": {"output": LONG}}, None),
 ])  # fmt: skip
-def test_one_text_of_a_result_is_sent_and_the_others_are_dead(state, sent):
+def test_one_text_of_a_result_is_sent_others_are_dead(state, sent):
     """Which text it is depends on the state of the call, and whether opencode left it out."""
     found = values(line("a", tool(**state)))
 
@@ -94,7 +94,7 @@ def test_one_text_of_a_result_is_sent_and_the_others_are_dead(state, sent):
     assert (read.sent(1).chars > len(LONG)) == bool(sent)
 
 
-def test_pictures_leave_as_a_whole_where_a_request_contains_them():
+def test_pictures_of_a_request_leave_as_a_whole():
     """Those of tools as one list. What only names a file, or was added as text, stays."""
     url = "data:image/png;base64," + "A" * 900
     files = [{"type": "file", "mime": "image/png", "url": url}] * 2
