@@ -316,8 +316,8 @@ def test_show_why_and_sessions_values_list_the_same_decisions(world, entry_id, c
     assert cli("sessions", "--values").returncode == cli("show", "--why").returncode == 2
 
 
-def test_tables_shorten_names_on_a_terminal_only(world, cli, run_on_terminal):
-    """On a terminal long names are shortened in the middle; in a pipe they are complete."""
+def test_tables_fit_a_terminal_but_keep_the_names_of_sessions(world, cli, run_on_terminal):
+    """Other names are shortened there; a shortened name of a session could not be pasted."""
     name = "n" * 150
     conversation = Conversation()
     for tool in ("mcp__" + "t" * 59, "exec"):
@@ -336,16 +336,16 @@ def test_tables_shorten_names_on_a_terminal_only(world, cli, run_on_terminal):
 
     assert len(listed) == 3
     assert len(filling) > 4
-    assert max(map(len, listed)) <= 80
     assert max(map(len, filling)) <= 80
-    assert listed[0].split() == ["session", "format", "size", "saved", "age", "state"]
-    assert any(line.startswith("main/nnn") and "nnn…nnn" in line for line in listed)
+    assert any("ttt…ttt" in line for line in filling)
+    assert listed[0].split() == ["session", "size"]
+    assert any(line.startswith(f"main/{name} ") for line in listed)
     assert f"main/{name} " in piped
     assert "mcp__" + "t" * 59 in whole
     assert cli("sessions", f"main/{name}").returncode == 0
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [60, 80, 200])
 @pytest.mark.parametrize(
     "locale", [{}, {"LANG": "C", "LC_ALL": "C"}, {"NO_COLOR": "1"}], ids=["UTF-8", "C", "NO_COLOR"]
 )
@@ -365,12 +365,12 @@ def test_sessions_table_fits_any_terminal(world, entry_id, run_on_terminal, colu
 
 def test_tables_have_the_width_of_the_terminal(world, conversation, run_on_terminal):
     """Without COLUMNS, which shells do not export, the terminal itself is asked."""
-    world.put(f"{'n' * 200}.jsonl", conversation.bytes())
+    world.put("s.jsonl", conversation.bytes())
     config = world.config_file()
     for width in (60, 150):
         shown = run_on_terminal("sessions", "--config", config, width=width, COLUMNS="")
 
-        assert len(shown.splitlines()[1]) == width
+        assert ("format" in shown.splitlines()[0]) == (width > 60)
 
 
 @pytest.mark.parametrize("wide", [40, 60, 80, 120, 200])

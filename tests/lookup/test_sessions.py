@@ -7,7 +7,7 @@ import pytest
 
 from brainsurgeon.errors import AmbiguousError
 from brainsurgeon.lookup.sessions import Session, all_sessions, session_among
-from brainsurgeon.model.text import short_title
+from brainsurgeon.model.text import short_titles
 from building.file_moves import generic_log, with_own_id, write_old_session
 from building.world import dump
 
@@ -136,7 +136,9 @@ def test_short_title_finds_its_session():
     ]
     listed = [Session(title, f"/{at}.jsonl", None, None) for at, title in enumerate(titles)]
 
-    for name in (short_title(titles[2]), "else/5a5a", f"else{titles[2][-37:]}"):
+    for title, short in short_titles(titles).items():
+        assert session_among(listed, short).title == title
+    for name in ("else/5a5a5a5a", "else/5a5a", f"else{titles[2][-37:]}"):
         assert session_among(listed, name).title == titles[2]
     with pytest.raises(AmbiguousError, match="demo/5a5a5a5a"):
-        session_among(listed, short_title(titles[0]))
+        session_among(listed, "demo/5a5a5a5a")

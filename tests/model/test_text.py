@@ -25,8 +25,21 @@ def test_short_title_has_the_project_and_the_beginning_of_the_id(title, short):
     assert short_titles([title]) == {title: short}
 
 
-def test_titles_that_would_look_alike_stay_whole():
-    """No short name stands for two sessions."""
-    titles = [f"a-demo/{FIRST}", f"b-demo/{SECOND}", f"c-other/{FIRST}"]
+def test_names_have_as_much_of_the_id_as_no_other_begins_with():
+    """No short name stands for two sessions, and none is longer than that takes."""
+    third, fourth = f"5a5a5a5a-2222{FIRST[13:]}", f"6b{FIRST[2:]}"
+    titles = [f"a-demo/{FIRST}", f"b-demo/{SECOND}", f"b-demo/{third}", f"b-demo/{fourth}"]
+    alone = f"alone/{FIRST}"
 
-    assert list(short_titles(titles).values()) == [*titles[:2], "other/5a5a5a5a"]
+    assert short_titles([*titles, alone]) == {
+        titles[0]: f"demo/{FIRST}", titles[1]: f"demo/{SECOND}", titles[2]: "demo/5a5a5a5a-2222",
+        titles[3]: "demo/6b5a5a5a", alone: "alone/5a5a5a5a",
+    }  # fmt: skip
+    assert short_titles([alone], only_some=True) == {alone: "alone/5a5a5a5a-1111"}
+
+
+def test_titles_with_equal_owners_and_ids_stay_whole():
+    """So does a name that is the beginning of another."""
+    titles = [f"a-demo/{FIRST}", f"b-demo/{FIRST}", "c-demo/5", "c-demo/name"]
+
+    assert short_titles(titles) == {title: title for title in titles[:3]} | {titles[3]: "demo/name"}

@@ -1,13 +1,13 @@
 """Escape text that may contain anything, and format numbers, times and durations."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-_BEGINNING = 8  # characters of an id
-_TIME = 13  # characters in which an id of version 7 has the time in milliseconds
+# Characters up to the end of each group. An id of version 7 has the time in the first two groups.
+_GROUPS = (8, 13, 18, 23, 36)
 
 
 def parts_of_title(title: str) -> tuple[str, str]:
@@ -19,19 +19,34 @@ def parts_of_title(title: str) -> tuple[str, str]:
     return (words or [owner])[-1], ids[-1][0] if ids else name
 
 
-def short_title(title: str) -> str:
-    """Return a name for people, by which the session can be found: `demo/5a5a5a5a`."""
-    owner, ident = parts_of_title(title)
+def short_titles(titles: Iterable[str], *, only_some: bool = False) -> dict[str, str]:
+    """Return a name for people for each title, by which the session is found: `demo/5a5a5a5a`.
+
+    It has as much of the id as no other id of the same owner begins with. If the titles are
+    `only_some` of those known, it has some more of the id. Of equal ids the titles stay whole.
+    """
+    by_owner = defaultdict[str, list[tuple[str, str]]](list)
+    for title in dict.fromkeys(titles):
+        owner, ident = parts_of_title(title)
+        by_owner[owner].append((ident, title))
+    shorts = {}
+    for owner, named in by_owner.items():
+        named.sort()  # neighbours have the longest beginning in common
+        idents = ["", *(ident for ident, _ in named), ""]
+        for at, (ident, title) in enumerate(named):
+            others = (idents[at], idents[at + 2])
+            begins = (ident[:end] for end in _ends(ident, only_some=only_some))
+            own = (part for part in begins if not any(one.startswith(part) for one in others))
+            shorts[title] = next((f"{owner}/{part}" for part in own), title)
+    return shorts
+
+
+def _ends(ident: str, *, only_some: bool) -> Sequence[int]:
+    """Return the lengths to which an id may be shortened."""
     uuid = _UUID.fullmatch(ident)
-    beginning = (_TIME if uuid[1] == "7" else _BEGINNING) if uuid else None
-    return f"{owner}/{ident[:beginning]}"
-
-
-def short_titles(titles: Iterable[str]) -> dict[str, str]:
-    """Return a short name for each title, or the title where another has the same short one."""
-    shorts = {title: short_title(title) for title in titles}
-    numbers = Counter(shorts.values())
-    return {title: short if numbers[short] == 1 else title for title, short in shorts.items()}
+    if not uuid:
+        return (len(ident),)
+    return _GROUPS[1:] if only_some or uuid[1] == "7" else _GROUPS
 
 
 def escape_surrogates(text: str) -> str:

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from brainsurgeon.model.reports import Bill, Estimate, ModelCost, SessionCosts
 from brainsurgeon.model.text import about, counted
-from brainsurgeon.render.formatting import WIDTH, Column, columned, local, table
+from brainsurgeon.render.formatting import WIDTH, Column, columned, local, table, titles
 
 NO_USAGE = "no session records the usage and time of its model calls"
 ASSUMPTIONS = (
@@ -38,14 +38,16 @@ def estimate(found: Estimate) -> str:
     if len(found.sessions) > 1:
         ranked = sorted(found.sessions, key=lambda one: -one.policies["raw"].tokens_paid)
         names = [name for name in found.policies if name != "raw"]
+        called = titles((one.session for one in ranked), only_some=True)
         lines += ["", table(
             ("session", "calls", "tokens paid", *names),
             [
-                (one.session, f"{one.calls:,}", f"{one.policies['raw'].tokens_paid:,}",
+                (called[one.session], f"{one.calls:,}", f"{one.policies['raw'].tokens_paid:,}",
                  *(_share(one.policies[name].tokens_paid, one.policies["raw"].tokens_paid)
                    for name in names))
                 for one in ranked
             ],
+            fixed=1,
         )]  # fmt: skip
     sessions, calls = counted(len(found.sessions), "session"), counted(found.calls, "call")
     lines += ["", f"{calls} of {sessions}"]

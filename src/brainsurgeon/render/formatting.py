@@ -101,7 +101,8 @@ def table(
     """Return a table whose first `left` columns are aligned to the left, the others to the right.
 
     To fit a terminal, left columns but the first `fixed` ones are shortened in the middle, to at
-    least _NARROWEST characters. `spare` characters of each line stay free.
+    least _NARROWEST characters. `spare` characters of each line stay free. Names of sessions are
+    `fixed`: a shortened one would not be found.
     """
     from rich.cells import cell_len
 
@@ -109,7 +110,9 @@ def table(
     widths = [max(cell_len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     room = columns() - spare - sum(widths[left:]) - 2 * (len(head) - 1)
     may_shrink = range(fixed, left)
-    while sum(widths[:left]) > room and max(widths[i] for i in may_shrink) > _NARROWEST:
+    while (
+        sum(widths[:left]) > room and max((widths[i] for i in may_shrink), default=0) > _NARROWEST
+    ):
         widths[max(may_shrink, key=lambda i: widths[i])] -= 1
     lines = [
         "  ".join(
@@ -140,10 +143,26 @@ def columned(
     return [name for name, _ in wanted], [[cell(row, *given) for _, cell in wanted] for row in rows]
 
 
-def titles(listed: Iterable[str]) -> dict[str, str]:
-    """Return a name for each session: short on a terminal, whole for programs."""
+def titles(listed: Iterable[str], *, only_some: bool = False) -> dict[str, str]:
+    """Return a name for each session: short on a terminal, whole for programs.
+
+    `only_some` if others are known that are not listed.
+    """
     every = list(listed)
-    return dict(zip(every, every, strict=True)) if columns() == math.inf else short_titles(every)
+    if columns() == math.inf:
+        return dict(zip(every, every, strict=True))
+    return short_titles(every, only_some=only_some)
+
+
+def title(session: str) -> str:
+    return titles([session], only_some=True)[session]
+
+
+def width(text: str) -> int:
+    """Return the number of columns of a terminal in which a text is shown."""
+    from rich.cells import cell_len
+
+    return cell_len(readable(text))
 
 
 def columns() -> float:

@@ -8,7 +8,7 @@ from brainsurgeon.model import reports
 from brainsurgeon.model.text import bytes_, counted
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render import runs
-from brainsurgeon.render.formatting import table
+from brainsurgeon.render.formatting import table, titles
 
 _MOST = 12  # sessions that are listed
 
@@ -71,12 +71,14 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
         f"{safe(place.path)}: {safe(place.reason)}" for place in report.unreadable if place.failed
     ]
     if changed:
+        names = titles((outcome.session for outcome in changed), only_some=True)
         rows = [
-            (outcome.session, bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
+            (names[outcome.session], bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
              f"{len(outcome.executed.extracted):,}")
             for outcome in changed[:_MOST]
         ]  # fmt: skip
-        lines.append(table(("a first run would change", "now", "then", "values"), rows))
+        head = ("a first run would change", "now", "then", "values")
+        lines.append(table(head, rows, fixed=1))
     if len(changed) > _MOST:
         more = counted(len(changed) - _MOST, "more session")
         lines.append(f"… and {more} (--verbose names each, with every value)")

@@ -22,7 +22,7 @@ from brainsurgeon.render.formatting import (
     in_local_time,
     local,
     table,
-    titles,
+    title,
 )
 from brainsurgeon.render.sessions import PADDED, session_restored
 
@@ -154,7 +154,7 @@ def database_notes(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
 
 
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
-    name = safe(titles([outcome.session])[outcome.session])
+    name = safe(title(outcome.session))
     if outcome.outcome != "changed":
         return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"

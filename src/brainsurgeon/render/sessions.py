@@ -1,5 +1,6 @@
 """Render sessions, restores, pins, and copies of the store as text and JSON."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,11 +14,14 @@ from brainsurgeon.model.text import readable as safe
 from brainsurgeon.render.formatting import (
     Column,
     columned,
+    columns,
     first,
     in_local_time,
     local,
     table,
+    title,
     titles,
+    width,
 )
 
 SUGGESTION = (
@@ -77,7 +81,7 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
         size = bytes_(sum(answer.sizes.values()))
         state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
         lines = [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
-    name = f"{safe(titles([answer.session])[answer.session])} {safe(answer.entry_id)}"
+    name = f"{safe(title(answer.session))} {safe(answer.entry_id)}"
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
         lines.append(f"{counted(answer.others, 'value')} of the same turn restored")
@@ -168,7 +172,7 @@ def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str
     values = f", {amounts} restored" if amounts else ""
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
-        f"{safe(titles([answer.session])[answer.session])}: {answer.state}{values}{reason}",
+        f"{safe(title(answer.session))}: {answer.state}{values}{reason}",
         *_undone_and_missed(answer, "  "),
     ]
 
@@ -239,9 +243,11 @@ def sessions(
     saved = sum(session.bytes_saved for session in listed)
     states = Counter(session.state for session in listed).most_common()
     counts = ", ".join(f"{number:,} {state}" for state, number in states)
-    names = titles(one.session for one in listed)
+    names = titles((one.session for one in listed), only_some=filtered)
+    longest = max(map(width, names.values()))
+    room = columns() - max(0, longest - _NAME)
     lines = [
-        table(*columned(_COLUMNS, listed, names, now)),
+        table(*columned(_COLUMNS, listed, names, now, room=room), fixed=1),
         "",
         f"{counted(len(listed), 'session')}, {bytes_(size)}, {bytes_(saved)} saved; {counts}",
     ]
@@ -254,10 +260,11 @@ def sessions(
     return "\n".join([*lines, *(["", *why] if why else [])])
 
 
+_NAME = 20  # the width of a name beside which the columns fit
 _COLUMNS: tuple[Column, ...] = (
-    ("session", 0, lambda one, names, _: names[one.session]),
+    ("session", -math.inf, lambda one, names, _: names[one.session]),
     ("format", 70, lambda one, *_: one.format or "-"),
-    ("size", 0, lambda one, *_: bytes_(one.size_bytes)),
+    ("size", -math.inf, lambda one, *_: bytes_(one.size_bytes)),
     ("saved", 40, lambda one, *_: bytes_(one.bytes_saved)),
     ("age", 60, lambda one, _, now: _age(one, now)),
     ("state", 50, lambda one, *_: one.state),
