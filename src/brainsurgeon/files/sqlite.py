@@ -19,7 +19,7 @@ import struct
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -39,6 +39,7 @@ _holders: dict[str, tuple[int, str]] = {}
 # Every open connection holds a lock on this byte of the log's index (SQLite `os_unix.c`).
 _DEAD_MAN_SWITCH = 128
 _LOCK = "hhqqi4x"
+_FORMAT_VERSIONS = 18  # offset in the file, for writing and for reading: 1, or 2 in WAL mode
 _NO_TEXT = "text that is not UTF-8"
 
 
@@ -112,6 +113,20 @@ def held_open(path: str) -> bool:
 def mode_in_this_thread(path: str) -> str | None:
     thread, mode = _holders.get(path, (0, ""))
     return mode if thread == threading.get_ident() else None
+
+
+def in_wal_mode(path: str) -> bool:
+    """Check whether a database is in WAL mode, which SQLite misreports with `immutable`."""
+    mode = mode_in_this_thread(path)
+    if mode in ("ro", "rw"):  # closing a descriptor would lose the locks
+        with closing(connected(path, "ro")) as connection:
+            return pragma(connection, "journal_mode") == "wal"
+    with _exclusive(path) if mode is None else nullcontext():
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, 2, _FORMAT_VERSIONS) == b"\2\2"
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

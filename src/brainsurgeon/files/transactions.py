@@ -15,6 +15,9 @@ PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five sec
 # Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and
 # the checks at the beginning may be out of date.
 LONGEST_HOLD = 1.0
+# In another mode, nothing shows whether the agent has the database open (`sqlite.held_open`), and
+# readers and writers block each other.
+NOT_WAL = "the database is not in WAL mode, as a copy may be; its agent sets this when it opens it"
 # KiB of SQLite's cache. The longest row fits, and is not read from the disk again under the lock:
 # comparing 16 MB takes 64 ms, with the default cache of 2 MB 166 ms (SQLite 3.40.1).
 CACHE = 40 << 10
@@ -23,7 +26,9 @@ CACHE = 40 << 10
 def unwritable(path: str) -> str | None:
     # Side files that SQLite creates would belong to this user, and the agent could not open them.
     owner = os.stat(path, follow_symlinks=False).st_uid
-    return None if os.geteuid() in (0, owner) else "the database belongs to another user"
+    if os.geteuid() not in (0, owner):
+        return "the database belongs to another user"
+    return None if sqlite.in_wal_mode(path) else NOT_WAL
 
 
 @contextmanager

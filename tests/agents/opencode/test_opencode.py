@@ -6,7 +6,12 @@ import threading
 import pytest
 
 from brainsurgeon.agents.opencode.rows import SECOND, Part
+from brainsurgeon.files.transactions import NOT_WAL
+from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER
+from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.sessions import summaries
+from brainsurgeon.operations.status import describe_databases
 from building.opencode import (
     CHILD,
     FORK,
@@ -210,6 +215,27 @@ def test_database_of_another_layout_is_only_read(world, change, why):
     reasons = [one.reason for one in report.sessions] + [one.reason for one in report.unreadable]
     assert reasons
     assert all(why in reason and "only read" in reason for reason in reasons)
+
+
+def test_database_outside_of_wal_mode_is_left_alone(world):
+    """Each command says the same reason. In WAL mode again, its sessions are pruned."""
+    world.write("PRAGMA journal_mode = DELETE")
+    before, settings = world.path.read_bytes(), world.settings(**RULES)
+
+    reports = [world.scan(dry_run=dry_run, **RULES) for dry_run in (True, False)]
+
+    assert world.path.read_bytes() == before
+    outcomes = {(one.outcome, one.reason) for report in reports for one in report.sessions}
+    assert outcomes == {("skipped", NOT_WAL)}
+    listed = summaries(settings, world.store, walk(settings, world.store).sessions, world.clock())
+    assert {(one.state, one.reason) for one in listed} == {("skipped", NOT_WAL)}
+    assert [one.left_alone for one in describe_databases(settings)] == [NOT_WAL]
+    found = [one.what for one in doctor(settings, world.store)]
+    assert any(NOT_WAL in one for one in found)
+    assert not any("supported" in one for one in found)
+
+    world.write("PRAGMA journal_mode = WAL")
+    assert {one.outcome for one in world.scan(**RULES).sessions} == {"changed"}
 
 
 def test_sessions_of_opencode_2_are_listed_but_never_changed(world):
