@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from brainsurgeon.errors import AmbiguousError
-from brainsurgeon.lookup.sessions import Session, all_sessions, session_among
+from brainsurgeon.lookup.sessions import Session, all_sessions, of_agent_named, session_among
 from brainsurgeon.model.text import short_titles
 from building.file_moves import generic_log, with_own_id, write_old_session
 from building.world import dump
@@ -126,6 +126,16 @@ def test_a_hard_link_is_listed_beside_its_session(world):
     sessions = all_sessions(world.settings(), world.store)
 
     assert {session.path for session in sessions if session.file} == {str(path), str(other)}
+
+
+def test_an_agent_is_called_as_in_short_names_of_its_sessions():
+    """An agent whose whole name it is goes first."""
+    agents = ("claude-code:-home-me-demo", "claude-code:-home-me-main", "main")
+    listed = [Session(f"{agent}/s", f"/{agent}.jsonl", None, None) for agent in agents]
+
+    for name, agent in (("demo", agents[0]), (agents[1], agents[1]), ("main", "main")):
+        assert [session.agent for session in of_agent_named(listed, name)] == [agent]
+    assert of_agent_named(listed, "me-demo") == []
 
 
 def test_short_title_finds_its_session():

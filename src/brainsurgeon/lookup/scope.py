@@ -20,6 +20,7 @@ from brainsurgeon.lookup.sessions import (
     all_sessions,
     has_header_id,
     is_called,
+    of_agent_named,
     of_calling_process,
     session_among,
 )
@@ -91,7 +92,7 @@ def _of_agent(sessions: list[Session], agent: str | None) -> list[Session]:
         directories = {path, *map(paths.realpath, agents.directories_of(path))}
         listed = [item for item in sessions if paths.realpath(item.agent_directory) in directories]
     else:
-        listed = [item for item in sessions if agent in agents.names_of(item.agent)]
+        listed = of_agent_named(sessions, agent)
     # Ignore an agent's former directory if another of its directories has files.
     live = {(item.agent, item.agent_directory) for item in listed if item.file}
     names = {name for name, _ in live}

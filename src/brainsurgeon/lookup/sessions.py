@@ -289,6 +289,13 @@ def of_calling_process(sessions: Iterable[Session]) -> list[Session]:
     return [session for session in sessions if session.path == path]
 
 
+def of_agent_named(sessions: Iterable[Session], name: str) -> list[Session]:
+    """Return the sessions of an agent, which may be called as in short names of its sessions."""
+    listed = list(sessions)
+    named = [item for item in listed if name in names_of(item.agent)]
+    return named or [item for item in listed if name == parts_of_title(item.title)[0]]
+
+
 def session_among(sessions: list[Session], name: str) -> Session:
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     path = os.path.realpath(name) if is_path else None

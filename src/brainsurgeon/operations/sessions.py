@@ -15,7 +15,13 @@ from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.lookup.entries import decode, entry_in, json_text, owned
 from brainsurgeon.lookup.scope import started_by
-from brainsurgeon.lookup.sessions import Session, all_sessions, session_among, session_named
+from brainsurgeon.lookup.sessions import (
+    Session,
+    all_sessions,
+    of_agent_named,
+    session_among,
+    session_named,
+)
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amounts, Plan
 from brainsurgeon.model.records import Extraction, FileState, Held, Records
@@ -47,10 +53,10 @@ def sessions(
     agent: str | None = None, state: str | None = None, sort: str = "size",
 ) -> list[SessionSummary]:  # fmt: skip
     """Return the sessions below the roots, and recorded sessions that were not found there."""
-    listed = summaries(settings, store, all_sessions(settings, store), now)
-    chosen = (
-        item for item in listed if agent in (None, item.agent) and state in (None, item.state)
-    )
+    every = all_sessions(settings, store)
+    of_agent = every if agent is None else of_agent_named(every, agent)
+    listed = summaries(settings, store, of_agent, now)
+    chosen = (item for item in listed if state in (None, item.state))
     return sorted(chosen, key=_ORDERS[sort])
 
 
