@@ -279,8 +279,8 @@ BAD = [
     ("databases", '"on"', "databases: wants auto, engines or off, but"),
     ("databases", "true", "databases: "),
     ("roots", '[{path = "/"}]', "roots[0].path: wants a directory of sessions"),
-    ("roots", '[{path = "/a/b"}, {path = "/a/../a/b/"}]',
-     'roots[1].path: wants another directory than roots[0], but "/a/../a/b/" is given'),
+    ("roots", '[{path = "/a/b"}, {path = "/a/../a/b/", format = "generic"}]',
+     'roots[1].path: wants another directory than roots[0], but "/a/../a/b/" is given with other'),
     ("roots", '["/a"]', 'roots[0]: wants a table, but "/a" is given'),
     ("roots", '"/a"', 'roots: wants a list, but "/a" is given'),
     ("roots", '[{path = "agents"}]', "roots[0].path: wants an absolute path"),
@@ -457,14 +457,21 @@ def test_the_state_directory_may_not_overlap_a_root(problems, tmp_path, place):
     assert f"{tmp_path}/agents" in message
 
 
-def test_a_link_to_a_listed_root_is_refused(problems, tmp_path):
-    """Two roots that are one directory by way of a link are refused."""
+def test_a_root_that_is_given_twice_counts_once(tmp_path):
+    """Also by way of a link: that is only a warning."""
     (tmp_path / "agents").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "agents")
+    config = tmp_path / "config.toml"
+    config.write_text("".join(
+        f'[[roots]]\npath = "{tmp_path}/{name}"\n' for name in ("agents", "link", "other")
+    ))  # fmt: skip
 
-    (message,) = problems(f'roots = [{{path = "{tmp_path}/agents"}}, {{path = "{tmp_path}/link"}}]')
+    settings, warnings = load(str(config))
 
-    assert message.startswith("roots[1].path: wants another directory than roots[0]")
+    assert [root.path for root in settings.roots] == [
+        f"{tmp_path}/{n}" for n in ("agents", "other")
+    ]
+    assert warnings == ["roots[1].path: roots[0] is the same directory; it counts once"]
 
 
 @pytest.mark.parametrize("key", ["last_run_at", "last_retention_run_at"])

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from brainsurgeon.config import settings as models
@@ -18,7 +19,7 @@ from brainsurgeon.config.values import KEY, InvalidValueError, SettingsTable, cl
 from brainsurgeon.errors import ConfigError
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import Setting
-from brainsurgeon.model.session_files import AUTO
+from brainsurgeon.model.session_files import AUTO, Root
 
 if TYPE_CHECKING:
     from brainsurgeon.agents import Formats
@@ -128,14 +129,31 @@ def _contradictions(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
     yield from _profile_problems(settings)
 
 
+def _real_roots(settings: Settings) -> list[Root]:
+    return [replace(one, path=os.path.realpath(one.path)) for one in settings.root_directories()]
+
+
+def _with_each_root_once(settings: Settings) -> tuple[Settings, list[str]]:
+    """Leave out roots that were given before. Also return warnings about them."""
+    roots = _real_roots(settings) if settings.roots else []
+    firsts = [roots.index(root) for root in roots]
+    once = tuple(root for at, root in enumerate(settings.roots) if firsts[at] == at)
+    warnings = [
+        f"roots[{number}].path: roots[{first}] is the same directory; it counts once"
+        for number, first in enumerate(firsts) if first != number
+    ]  # fmt: skip
+    return settings.model_copy(update={"roots": once}) if warnings else settings, warnings
+
+
 def _directory_problems(settings: Settings, table: dict[str, Any]) -> Iterator[str]:
-    roots = [os.path.realpath(root.path) for root in settings.root_directories()]
+    listed = _real_roots(settings)
+    roots = [root.path for root in listed]
     for number, root in enumerate(roots):
         first = roots.index(root)
-        if first < number:
+        if listed[first] != listed[number]:
             yield (
                 f"roots[{number}].path: wants another directory than roots[{first}], "
-                f"but {quoted(table['roots'][number]['path'])} is given"
+                f"but {quoted(table['roots'][number]['path'])} is given with other options"
             )
     state = os.path.realpath(settings.state_dir)
     for root in dict.fromkeys(roots):
@@ -232,7 +250,8 @@ def load(path: str | None = None) -> tuple[Settings, list[str]]:
         from brainsurgeon import agents  # noqa: PLC0415
 
         agents.learn(forms)
-    return settings, warnings
+    settings, repeated = _with_each_root_once(settings)
+    return settings, [*warnings, *repeated]
 
 
 def _invalid(source: str | None, problems: list[str], lines: dict[str, int]) -> ConfigError:
