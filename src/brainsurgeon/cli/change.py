@@ -151,7 +151,8 @@ def _restore_all(
     if overfull:
         notify(render.sessions.overfull(overfull))
     named = [session] if session else []
-    if pristine:
+    paused = pristine and any(True for _ in store.sessions.all())  # else nothing can come back
+    if paused:
         operations.pause.pause(settings, store, time.time(), sessions=named)
     quiet = options.given.json or session is not None
     with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
@@ -162,9 +163,9 @@ def _restore_all(
     in_json = render.sessions.restored_all_json(done, overfull)
     text = partial(render.sessions.restored_all, waited=patience > 0)
     options.print_answer(in_json, text, done)
-    if not options.given.json and (pristine or any(one.values_restored for one in done)):
+    if not options.given.json and (paused or any(one.values_restored for one in done)):
         keep = settings.keep_after_restore
-        options.print_text(render.sessions.what_follows(session, paused=pristine, keep=keep))
+        options.print_text(render.sessions.what_follows(session, paused=paused, keep=keep))
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)
 
 

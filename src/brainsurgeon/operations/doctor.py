@@ -75,6 +75,7 @@ _UNUSABLE = (
 )
 _ODD = "correct or remove it while OpenClaw does not run; the other entries count"
 _MOST = 5  # names in a list
+NO_SESSIONS = "no agent that is known keeps sessions here: see deploy/docs/describe.md for others"
 NO_ROOT = "its database is below no root: configure the directory of OpenClaw's agents as a root"
 
 
@@ -188,7 +189,8 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
             works = leases_work(path)
         except FileNotFoundError:
             level: Level = "error" if root.required else "note"
-            yield Finding(level, f"{path}: no such directory", "correct roots in the configuration")
+            advice = "correct roots in the configuration" if settings.roots else NO_SESSIONS
+            yield Finding(level, f"{path}: no such directory", advice)
         except OSError as error:
             yield Finding("error", f"{path}: {error.strerror}", _OWNER)
         else:

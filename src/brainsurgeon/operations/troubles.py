@@ -175,7 +175,8 @@ def root_problems(
         doubt for doubt in doubtful_roots(settings)
         if doubt.reason != EMPTY or knows(store, doubt.root)
     )  # fmt: skip
-    for place in (*problems, *doubts):
+    missing = (one for one in problems if one.failed or knows(store, one.root) or settings.roots)
+    for place in (*missing, *doubts):
         is_root = place.path == place.root
         reasons[place.root].append(place.reason if is_root else f"{place.path}: {place.reason}")
     found = {}
