@@ -7,6 +7,7 @@ import re
 import pytest
 
 from brainsurgeon.errors import FailedError, UsageError
+from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.turns import ALREADY
 from brainsurgeon.operations.archive import archive, archives, would_archive
@@ -345,6 +346,15 @@ def test_existing_archives_are_combined_and_restored(world):
     assert branch_roles(path.read_bytes())[:8] == ["user", "assistant"] * 4
     world.restore_all(pristine=True)
     assert path.read_bytes() == talk.bytes()
+
+
+def test_archive_command_says_that_a_format_cannot_be_archived(world):
+    """It names the format: a file of Codex is in no database."""
+    copy_tree(SAMPLES / "codex", world.base / "codex")
+    settings = world.settings(roots=[{"path": str(world.base / "codex")}])
+    session = walk(settings, world.store).sessions[0]
+    with pytest.raises(FailedError, match="turns of the format codex cannot be archived"):
+        would_archive(settings, world.store, session, world.clock())
 
 
 @pytest.mark.parametrize("sample", ["openclaw", "pi", "claude-code", "generic"])

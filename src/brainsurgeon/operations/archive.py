@@ -85,7 +85,7 @@ def _live_turns(
         raise FailedError(f"{title}: {why}; its file was left as it is")
     with examine_to_show(settings, store, file, session.record, now) as examined:
         if examined.format.archives is None:
-            why = "turns in a database cannot be archived"
+            why = f"turns of the format {examined.format.name} cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
         rules = without_thresholds(examined.settings.archive_rules())
         planner = Planner(examined, examined.records)
