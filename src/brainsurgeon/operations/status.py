@@ -152,6 +152,8 @@ def _protocol(root: Root, files: list[SessionFile]) -> str:
         unproven = leases.unproven_at(root.path)
         if unproven and not root.exclusive:
             return f"nothing: leases prove nothing on {unproven}"
+    if files and all(file.in_database for file in files):
+        return "transactions"
     user = os.geteuid()
     for file in files:  # sessions in a database raise an error
         with suppress(OSError, RefusedError), open_session(file, FORMATS) as session:

@@ -11,7 +11,7 @@ from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.sessions import summaries
-from brainsurgeon.operations.status import describe_databases
+from brainsurgeon.operations.status import describe_databases, status
 from building.opencode import (
     CHILD,
     FORK,
@@ -307,6 +307,13 @@ def test_every_row_has_one_line_and_every_line_one_row(world, data):
     assert json.loads(line)["row"] == {"id": "prt_1"}
     with world.opened(WHOLE) as opened:
         assert opened.row_with(row, line) == row
+
+
+def test_status_says_that_changes_rely_on_transactions(world):
+    """A root whose sessions are all in databases needs no lease."""
+    [root] = status(world.settings(), world.store, world.clock()).places.roots
+
+    assert root.protocol == "transactions"
 
 
 def test_kilo_cli_keeps_its_own_name(tmp_path):
