@@ -112,6 +112,15 @@ def test_check_refuses_a_log_that_no_format_recognises(described):
     assert "go on" not in line
 
 
+def test_check_of_a_file_that_is_not_there_is_a_wrong_argument(described):
+    """As with every other file that an argument names: exit 2, one line."""
+    log, config = described()
+    result = check(log.with_name("absent.jsonl"), config)
+
+    assert result.returncode == 2
+    assert "absent.jsonl: No such file or directory; name another file" in error_line(result)
+
+
 def test_check_and_scan_agree_whether_a_session_is_idle(described):
     """An open turn waits while it is young; an old one, and a file that just changed, say so."""
     log, config = described("".join(LOG.splitlines(keepends=True)[:-1]))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.agents.described.format import Described
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError
+from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.files.reading import OpenSession, RefusedError, open_session
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.formats.description import unused
@@ -34,7 +34,10 @@ _ELSE = '; describe it in [formats.NAME], or write format = "generic" in its roo
 
 
 def check_log(settings: Settings, path: str) -> LogCheck:
-    """Return what a format sees in a log. Raises FailedError if none recognises it."""
+    """Return what a format sees in a log. Raises FailedError if none recognises it.
+
+    Raises UsageError if the file cannot be read.
+    """
     try:
         file, unseen = _file(settings, os.path.realpath(path))
         with open_session(file, FORMATS) as session:
@@ -47,7 +50,7 @@ def check_log(settings: Settings, path: str) -> LogCheck:
     except RefusedError as why:
         raise FailedError(f"{path}: {why}") from why
     except OSError as error:
-        raise FailedError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror}; name another file") from error
 
 
 def _file(settings: Settings, path: str) -> tuple[SessionFile, str | None]:
