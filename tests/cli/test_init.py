@@ -16,6 +16,7 @@ from brainsurgeon.operations import init
 from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
 from building.claw import Claw
+from building.opencode import OPENCODE, unpack
 from building.processes import PROGRAM, error_line, json_output, run
 from building.world import TOP, Conversation
 
@@ -143,12 +144,14 @@ def test_init_dry_run_lists_agents_and_savings(newcomer):
     assert newcomer.files() == before
 
 
-def test_init_examines_databases_of_openclaw(newcomer):
-    """Databases are counted, and their sessions are listed among those that would change."""
+def test_init_examines_databases(newcomer):
+    """Those of each agent are counted, and their sessions are among those that would change."""
     Claw(newcomer.home / ".openclaw", agent="other")
+    unpack(OPENCODE, newcomer.home / ".local/share/opencode/opencode.db")
     output = newcomer.init("--dry-run").stdout.decode()
 
     assert "found 1 database of OpenClaw" in output
+    assert "found 1 database of opencode\n" in output
     assert "other/00000000-0000-4000-8000-" in output
 
 

@@ -1,6 +1,7 @@
 """Render the agents, offers and results of `init`, and the settings, as text and JSON."""
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -82,9 +83,8 @@ def totals(report: reports.ScanReport, *, verbose: bool) -> str:
     if len(changed) > _MOST:
         more = counted(len(changed) - _MOST, "more session")
         lines.append(f"… and {more} (--verbose names each, with every value)")
-    if report.databases:
-        number = counted(len(report.databases), "database")
-        lines.append(f"found {number} of OpenClaw")
+    programs = Counter(database.title for database in report.databases)
+    lines += [f"found {counted(found, 'database')} of {title}" for title, found in programs.items()]
     lines += [
         f"{safe(database.path)} is left alone: {safe(database.left_alone)}"
         for database in report.databases if database.left_alone
