@@ -532,6 +532,22 @@ def test_sessions_filters_by_agent_and_state_and_sorts(world, entry_id, conversa
     assert results[commands["unknown"]].returncode == 2
 
 
+@pytest.mark.usefixtures("entry_id")
+def test_end_of_a_pause_tells_whether_there_was_one(cli):
+    """Also for one of two pauses, and for a session that was not paused."""
+    outputs = [
+        cli("pause", *words).stdout.decode().splitlines()
+        for words in ((), ("--session", "main/s"), ("--end", "--session", "main/s"),
+                      ("--end", "--session", "main/s"), ("--end",), ("--end",))
+    ]  # fmt: skip
+
+    assert [lines[0] for lines in outputs[2:]] == [
+        "the pause is ended", "no pause was ended", "the pause is ended; scans extract again",
+        "nothing was paused",
+    ]  # fmt: skip
+    assert [len(lines) for lines in outputs] == [1, 2, 2, 2, 1, 1]
+
+
 def test_evidence_prints_an_index_and_a_bounded_text(cli, entry_id):
     """After an index of calls, the text between the markers keeps to `--budget` bytes."""
     result = cli("evidence", "main/s", "--budget", "1500")

@@ -54,7 +54,7 @@ def announced(world, **settings):
 
     assert troubles == errors
     assert [trouble.partition(" ")[0] for trouble in troubles] == ([str(number)] if number else [])
-    assert all(line in runs.status(state, now) for line in lines)
+    assert all(line in runs.status(state, now, "config.toml") for line in lines)
     return number, lines
 
 

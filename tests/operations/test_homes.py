@@ -110,7 +110,7 @@ def test_every_agent_is_scanned_without_openclaw(all_homes, settings):
     assert sorted(session.session for session in listed(settings)) == [
         "claude-code:-w/s", "codex:-home-dev-demo/rollout-1",
     ]  # fmt: skip
-    text = "\n".join(runs.report(first))
+    text = "\n".join(runs.report(first, "config.toml"))
     assert f"Claude Code: {all_homes}/.claude/projects" in text
     assert f'  path = "{all_homes}/.claude/projects"' in text
     assert unused_homes(settings) == []
@@ -153,7 +153,10 @@ def test_status_and_the_first_dry_run_report_unused_homes(with_claw, settings, w
     state = status(settings, open_to_read(settings.state_dir), time.time())
     first = scan(settings, open_to_read(settings.state_dir), dry_run=True)
 
-    for text in (runs.status(state, time.time()), "\n".join(runs.report(first))):
+    for text in (
+        runs.status(state, time.time(), "config.toml"),
+        "\n".join(runs.report(first, "config.toml")),
+    ):
         assert f"Claude Code keeps sessions in {with_claw}/.claude/projects" in text
         assert f'  path = "{with_claw}/.claude/projects"' in text
         assert "placeholders save tokens, but no bytes" in text
@@ -190,7 +193,9 @@ def test_link_below_a_root_is_named_with_the_lines_that_add_it(own_home, tmp_pat
 
     [home] = linked(config_of)
     assert (home.path, home.note) == (str(real), f"behind the link {root}/-w")
-    assert str(real) in "\n".join(runs.homes([home]))
+    text = "\n".join(runs.homes([home], "/x/config.toml"))
+    assert str(real) in text
+    assert "put this into /x/config.toml:" in text
     with open_store(config_of.state_dir) as store:
         assert scan(config_of, store).homes == [home]
         assert scan(config_of, store).homes == []  # once

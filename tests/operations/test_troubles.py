@@ -359,7 +359,7 @@ def test_check_does_not_count_a_scan_of_some_sessions_as_a_full_scan(world, conv
 
     assert len(state.runs) == 1
     assert check(state, world.clock(), max_age=900) == ["no full scan is recorded"]
-    assert "full scans last -" in runs.status(state, world.clock())
+    assert "full scans last -" in runs.status(state, world.clock(), "config.toml")
 
 
 def test_check_reports_failures_missing_roots_and_disabling(world, pruned, clock):
@@ -389,4 +389,4 @@ def test_only_a_rewrite_that_nobody_carries_out_is_shown(world):
     assert (troubles, samples["interrupted_rewrites"]) == ([], 1)
     state = status(world.settings(), world.store, world.clock())
     what = f"{path}: a rewrite is unfinished; the next run finishes or undoes it"
-    assert f"unfinished {what}" in runs.status(state, world.clock()).splitlines()
+    assert f"unfinished {what}" in runs.status(state, world.clock(), "config.toml").splitlines()

@@ -191,12 +191,15 @@ def pause(
     moment = None if until in (None, "never") else options.parse_moment("--until", until, now)
     with options.recovered_store(settings) as store:
         if end:
+            before = operations.pause.pauses(store, now).listed()
             left = operations.pause.end(settings, store, now, sessions=session or ())
+            text = partial(render.runs.pause_ended, ended=left != before)
         else:
+            text = partial(render.runs.pauses)
             left = operations.pause.pause(
                 settings, store, now, until=moment, sessions=session or ()
             )
-    options.print_answer({"pauses": left}, render.runs.pauses, left)
+    options.print_answer({"pauses": left}, text, left)
 
 
 def archive(

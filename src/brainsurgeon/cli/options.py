@@ -229,6 +229,13 @@ def reading(*, only_store: bool = False) -> Iterator[tuple[Settings, Store]]:
         yield settings, store
 
 
+def config_file() -> str:
+    """Return the path of the configuration, also if there is none yet."""
+    from brainsurgeon.config import config_path, user_config
+
+    return os.path.abspath(config_path(given.config) or user_config())
+
+
 def in_colour(text: str, stream: TextIO) -> str:
     """Colour a text for a terminal, or if --color requests it; NO_COLOR forbids it."""
     wanted = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -137,7 +137,7 @@ def _print_scan(
         print(("\n  ]" if texts else "]") + after)
         return
     if happened or sys.stdout.isatty():  # cron mails everything that is printed
-        for line in render.runs.report(report, sessions=texts):
+        for line in render.runs.report(report, options.config_file(), sessions=texts):
             options.print_text(line)
     looked = not report.stopped and (is_first or happened or sys.stdout.isatty())
     if looked and not report.files_seen:
@@ -246,7 +246,11 @@ def status(
     estimate: bool = Option(
         False, help="Compare the cost of recorded calls under five policies, see below."
     ),
-    session: options.Sessions = None,
+    session: list[str] | None = Option(
+        None,
+        help="With --estimate, only this session. Repeatable.",
+        autocompletion=options.session_titles,
+    ),
     form: Form = Option(
         Form.text, "--format", help="html: a report page; prometheus: metrics for a monitor."
     ),
@@ -309,7 +313,7 @@ def _print_status(settings: Settings, *, check: bool, max_age: str) -> None:
     elif check:
         options.print_text(render.runs.check(current, troubles, now))
     else:
-        options.print_text(render.runs.status(current, now, troubles))
+        options.print_text(render.runs.status(current, now, options.config_file(), troubles))
     raise typer.Exit(1 if check and troubles else 0)
 
 

@@ -98,8 +98,10 @@ def init(
     options.check_store(setup.settings, new_store=new_store)
     report, estimated = _dry_run(setup)
     why_none = operations.init.why_no_agent(setup)
-    _print(render.init.found(setup.homes, setup.foreign, setup.unused, why_none))
-    _print(render.init.totals(report, verbose=verbose))
+    _print(
+        render.init.found(setup.homes, setup.foreign, setup.unused, why_none, options.config_file())
+    )
+    _print(render.init.totals(report, options.config_file(), verbose=verbose))
     _print(estimated)
     done = _carry_out(setup, dry_run, yes, interactive, new_store=new_store)
     waits = any(offer.waiting for offer in setup.offers)

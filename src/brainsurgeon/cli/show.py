@@ -74,7 +74,7 @@ def sessions(
         )
         linked = operations.init.linked(settings)
     listing = render.sessions.sessions(listed, now, filtered=bool(agent or state))
-    text = "\n".join([listing, *render.runs.homes(linked)])
+    text = "\n".join([listing, *render.runs.homes(linked, options.config_file())])
     options.print_answer({"sessions": listed}, lambda: text)
 
 

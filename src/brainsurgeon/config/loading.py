@@ -206,11 +206,15 @@ PREFIX = "BRAINSURGEON_"  # of environment variables that override keys
 FORMER_KEYS = ("last_run_at", "last_retention_run_at")  # the store keeps these times now
 
 
+def user_config() -> str:
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(home, "brainsurgeon/config.toml")
+
+
 def config_path(given: str | None) -> str | None:
     if path := given or os.environ.get("BRAINSURGEON_CONFIG"):
         return path
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    usual = (os.path.join(home, "brainsurgeon/config.toml"), SYSTEM_CONFIG)
+    usual = (user_config(), SYSTEM_CONFIG)
     # A link whose target is missing is chosen, too: reading it fails. Defaults would be a surprise.
     return next((path for path in usual if os.path.lexists(path) or _is_cut_off(path)), None)
 

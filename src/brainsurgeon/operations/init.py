@@ -23,7 +23,14 @@ from msgspec.structs import replace
 
 from brainsurgeon.agents import AGENTS, INSTALLS, with_files_beside
 from brainsurgeon.agents.agent import NAME, SKILL, Install
-from brainsurgeon.config import RootTable, Settings, config_path, default_state_dir, load
+from brainsurgeon.config import (
+    RootTable,
+    Settings,
+    config_path,
+    default_state_dir,
+    load,
+    user_config,
+)
 from brainsurgeon.errors import FailedError, UsageError
 from brainsurgeon.files import configurations
 from brainsurgeon.model.reports import (
@@ -133,8 +140,7 @@ def set_up(
         if os.path.exists(home.path) and os.stat(home.path).st_uid != os.geteuid()
     )  # fmt: skip
     own = [home for home in every_home if home not in foreign]
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = os.path.abspath(config_path(config) or os.path.join(home, "brainsurgeon/config.toml"))
+    path = os.path.abspath(config_path(config) or user_config())
     existing = path if os.path.lexists(path) else None
     settings, warnings = load(existing or os.devnull)
     if existing is None and not settings.roots:

@@ -16,7 +16,7 @@ _MOST = 12  # sessions that are listed
 
 def found(
     homes: Iterable[reports.FoundHome], foreign: Collection[reports.FoundHome],
-    unused: Sequence[reports.UnusedHome], why_none: str | None,
+    unused: Sequence[reports.UnusedHome], why_none: str | None, config: str,
 ) -> str:  # fmt: skip
     lines = [
         f"found {home.agent}: {safe(home.path)}" + (f" ({home.note})" if home.note else "")
@@ -29,7 +29,7 @@ def found(
     ]
     if why_none:
         lines.append(why_none)
-    return "\n".join(lines + runs.homes(unused))
+    return "\n".join(lines + runs.homes(unused, config))
 
 
 def log(seen: reports.LogCheck) -> str:
@@ -61,9 +61,9 @@ def log(seen: reports.LogCheck) -> str:
     return "\n".join([*lines, *(f"problem: {safe(problem)}" for problem in seen.faults)])
 
 
-def totals(report: reports.ScanReport, *, verbose: bool) -> str:
+def totals(report: reports.ScanReport, config: str, *, verbose: bool) -> str:
     if verbose:
-        return "\n".join(runs.report(report, verbose=True))
+        return "\n".join(runs.report(report, config, verbose=True))
     changed = sorted(
         (outcome for outcome in report.sessions if outcome.outcome == "changed"),
         key=lambda outcome: outcome.bytes_after - outcome.bytes_before,

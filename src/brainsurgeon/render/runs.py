@@ -54,12 +54,12 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 
 
 def report(
-    done: reports.ScanReport, *, verbose: bool = False, sessions: Iterable[str] = ()
+    done: reports.ScanReport, config: str, *, verbose: bool = False, sessions: Iterable[str] = ()
 ) -> Iterator[str]:
     """Yield the lines of a report: problems, then sessions, then the totals.
 
-    `sessions` are lines about sessions that are not in the report. With `verbose`, a dry run lists
-    every value.
+    `config` is the path of the configuration. `sessions` are lines about sessions that are not in
+    the report. With `verbose`, a dry run lists every value.
     """
     lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
     lines += [f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted]
@@ -77,7 +77,7 @@ def report(
     yield summary(done)
     if number := done.files_skipped_before:
         yield f"earlier scans left {counted(number, 'session')} of these alone; `exclude` does so"
-    yield from [*used(done.used_homes), *homes(done.homes)]
+    yield from [*used(done.used_homes, config), *homes(done.homes, config)]
     if done.stopped:
         yield "interrupted" + ("" if done.dry_run else "; the next scan continues")
 
@@ -98,17 +98,25 @@ def _end_of(one: reports.Pause) -> str:
 
 
 def pauses(listed: Sequence[reports.Pause]) -> str:
-    return "\n".join(paused(listed)) or "nothing is paused"
+    return "\n".join(paused(listed))
 
 
-def used(found: Sequence[reports.FoundHome]) -> list[str]:
+def pause_ended(left: Sequence[reports.Pause], *, ended: bool) -> str:
+    if ended:
+        first_line = "the pause is ended" + ("" if left else "; scans extract again")
+    else:
+        first_line = "no pause was ended" if left else "nothing was paused"
+    return "\n".join([first_line, *paused(left)])
+
+
+def used(found: Sequence[reports.FoundHome], config: str) -> list[str]:
     if not found:
         return []
     return [
         "",
         "The configuration names no roots. These were found:",
         *(f"  {home.agent}: {safe(home.path)}" for home in found),
-        "To keep to some of them, put only these into the configuration:",
+        f"To keep to some of them, put only these into {safe(config)}:",
         *(
             f"  {line}"
             for home in found
@@ -117,7 +125,7 @@ def used(found: Sequence[reports.FoundHome]) -> list[str]:
     ]
 
 
-def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
+def homes(unused: Sequence[reports.UnusedHome], config: str) -> list[str]:
     if not unused:
         return []
     roots = dict.fromkeys(
@@ -131,7 +139,7 @@ def homes(unused: Sequence[reports.UnusedHome]) -> list[str]:
             f"{f' ({home.note})' if home.note else ''}."
             for home in unused
         ),
-        "To add them, put this into the configuration:",
+        f"To add them, put this into {safe(config)}:",
         *(f"  {safe(line)}" for root in roots for line in root.splitlines()),
     ]
 
@@ -371,7 +379,7 @@ def check(state: reports.Status, troubles: list[str], now: float) -> str:
     return f"brainsurgeon: ok, {age}{sessions}, {bytes_(state.store.bytes_saved)} saved"
 
 
-def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> str:
+def status(state: reports.Status, now: float, config: str, troubles: Iterable[str] = ()) -> str:
     daemon, store, tokens, places = state.daemon, state.store, state.tokens, state.places
     running = f"running, pid {daemon.daemon_pid}" if daemon.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
@@ -420,7 +428,7 @@ def status(state: reports.Status, now: float, troubles: Iterable[str] = ()) -> s
     ]
     lines += ["", table(("root", "sessions", "replacement relies on"), rows)]
     lines += databases(places.databases)
-    return "\n".join(lines + homes(places.homes))
+    return "\n".join(lines + homes(places.homes, config))
 
 
 def _some(lines: Iterable[str]) -> list[str]:

@@ -100,7 +100,7 @@ def test_spaces_do_not_count_as_saved_bytes(codex):
     assert (page.bytes_saved, seen.store.bytes_saved) == (0, 0)
     assert page.bytes_padded == seen.store.bytes_padded > 5000
     assert "saves tokens, no disk space" in rendered.sessions([page], codex.clock())
-    assert "saves tokens, no disk space" in runs.status(seen, codex.clock())
+    assert "saves tokens, no disk space" in runs.status(seen, codex.clock(), "config.toml")
 
 
 def test_a_scan_names_what_earlier_ones_left(codex):
@@ -110,7 +110,9 @@ def test_a_scan_names_what_earlier_ones_left(codex):
     report = codex.scan(**LEAN)
 
     assert report.files_skipped_before == 1
-    assert "earlier scans left 1 session of these alone" in "\n".join(runs.report(report))
+    assert "earlier scans left 1 session of these alone" in "\n".join(
+        runs.report(report, "config.toml")
+    )
     os.utime(path, (0, 0))
     assert codex.scan(**LEAN).files_skipped_before == 0
 
