@@ -239,7 +239,7 @@ def test_missing_root_is_reported_and_stops_nothing(root, tmp_path):
     missing = str(tmp_path / "missing")
     entries = list(discover([Root(missing), Root(missing, required=False), Root(str(root))]))
 
-    assert [(entry.path, entry.why, entry.failed) for entry in entries[:2]] == [
+    assert [(entry.path, entry.reason, entry.failed) for entry in entries[:2]] == [
         (missing, "no such directory", True),
         (missing, "no such directory", False),
     ]
@@ -251,7 +251,7 @@ def test_root_that_is_a_file_is_reported(root):
     put(root, "a.jsonl")
     entries = list(discover([Root(f"{root}/a.jsonl")]))
 
-    assert [(entry.path, entry.why, entry.failed) for entry in entries] == [
+    assert [(entry.path, entry.reason, entry.failed) for entry in entries] == [
         (f"{root}/a.jsonl", "Not a directory", True)
     ]
 
