@@ -289,7 +289,7 @@ def test_unreadable_directory_is_reported_and_stops_nothing(open_place, ordinary
         os.chown(open_place / "b", NOBODY, NOBODY)
     (open_place / "b").chmod(mode)
     listed = ordinary.evaluate(
-        f"[(type(file).__name__, file.path, getattr(file, 'why', ''))"
+        f"[(type(file).__name__, file.path, getattr(file, 'reason', ''))"
         f" for file in walk.discover([walk.Root({str(open_place)!r})])]"
     )
 
