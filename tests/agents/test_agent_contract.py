@@ -259,12 +259,13 @@ class TestOpencodeHome(HomeContract):
     others = ("log/x.jsonl", "storage/session_diff/ses_1.json", "kilo.db/ses_1", "my.db/ses_1")
 
     def test_named_database_is_the_home(self, own_home, monkeypatch):
-        """The variable OPENCODE_DB names another file, perhaps within the directory of the data."""
-        for named, path in (
-            ("/d/my.db", "/d/my.db"), ("my.db", f"{own_home}/.local/share/opencode/my.db"),
+        """OPENCODE_DB names another file. A directory of others is no root by itself."""
+        data = f"{own_home}/.local/share/opencode"
+        for named, path, root in (
+            ("/d/my.db", "/d/my.db", ""), ("my.db", f"{data}/my.db", data),
         ):  # fmt: skip
             monkeypatch.setenv("OPENCODE_DB", named)
-            assert self.agent.home.root() == os.path.dirname(path)
+            assert self.agent.home.root() == root
             assert self.agent.home.owner(f"{path}/ses_1").name == "opencode"
         monkeypatch.setenv("OPENCODE_DB", ":memory:")
         assert self.agent.home.root() == f"{own_home}/.local/share/opencode"

@@ -36,3 +36,24 @@ def test_no_reader_waits_for_or_reads_an_endless_configuration(unusable, monkeyp
     database = f"{os.path.dirname(unusable)}/agents/main/agent/openclaw-agent.sqlite"
     assert openclaw_database.selected(database).unreadable == "its configuration cannot be read"
     assert digest_of(unusable) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"mcp": {"ours": {"a": 1}},}', "{}"),
+        ('{"mcp": {"ours": {"a": 1},},\n "b": 2}', '{"b": 2}'),
+        ('{"mcp": {"a": 1, "ours": {}, // of b\n "b": 2}}', '{"mcp": {"a": 1, // of b\n "b": 2}}'),
+        ('{"mcp": {/* off */ "ours": {}}}', None),
+        ('{"mcp": {"a": 1, // keep\n "ours": {}}}', None),
+        ('{"mcp": {"ours": {} // keep\n, "b": 2}}', None),
+        ('{"mcp": {"ours": {}, // off: "c"\n}}', '{"mcp": {// off: "c"\n}}'),
+    ],
+)
+def test_a_value_is_cut_out_of_json_without_a_comment(before, after):
+    """What is left can be parsed, and no comment is lost: rather nothing is changed."""
+    if after is None:
+        with pytest.raises(ValueError, match="ours"):
+            configurations.without(before, ["mcp", "ours"])
+    else:
+        assert configurations.without(before, ["mcp", "ours"]) == after

@@ -17,9 +17,17 @@ _PIECE = re.compile(
 )
 
 
+# Strings, and comments.
+_COMMENT = re.compile(r'(?s)("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/')
+
+
+def _blank(match: re.Match[str]) -> str:
+    return match[1] or " " * len(match[0].encode())
+
+
 def as_json(text: str) -> str:
     """Return JSON with comments as JSON of the same number of bytes."""
-    return _PIECE.sub(lambda match: match[1] or " " * len(match[0].encode()), text)
+    return _PIECE.sub(_blank, text)
 
 
 def loads(text: str) -> Any:
@@ -30,27 +38,32 @@ def loads(text: str) -> Any:
 def without(text: str, keys: Sequence[str]) -> str:
     """Return JSON, perhaps with comments, without the value at some keys. The rest stays as it is.
 
-    An object that has only this value leaves with it. Raises ValueError if there is none.
+    An object that has only this value leaves with it. Raises ValueError if there is none, or if a
+    comment stands where the value would be cut out.
     """
     from brainsurgeon.formats import splice  # noqa: PLC0415  not needed to read a configuration
 
     raw, path = as_json(text).encode(), tuple(keys)
     try:
-        above = json.loads(raw)
-        for key in path[:-1]:
-            above = above[key]
-        if len(above) == 1 and len(path) > 1 and path[-1] in above:
-            return without(text, path[:-1])
         start, end = splice.locate(raw, [path])[path]
     except (LookupError, TypeError, splice.UntouchableError) as error:
         raise ValueError(path[-1]) from error
-    start, behind = raw.rindex(json.dumps(path[-1]).encode(), 0, start), raw[end:].lstrip()
+    whole, bare = text.encode(), _COMMENT.sub(_blank, text).encode()
+    start = raw.rindex(json.dumps(path[-1]).encode(), 0, start)
+    behind, before = bare[end:].lstrip(), bare[:start].rstrip()
     if behind.startswith(b","):
-        end = len(raw) - len(behind[1:].lstrip())
+        comma = len(bare) - len(behind)
+        gap, end = whole[end:comma], len(whole) - len(whole[comma + 1 :].lstrip())
+    elif before.endswith(b","):
+        gap, start = whole[len(before) : start], len(before) - 1
     else:
-        before = raw[:start].rstrip()
-        start = len(before) - before.endswith(b",")
-    return (text.encode()[:start] + text.encode()[end:]).decode()
+        gap, start = whole[len(before) : start], len(before)
+    if gap.strip():
+        raise ValueError(path[-1])
+    left, right = whole[:start], whole[end:]
+    is_empty = left.rstrip().endswith(b"{") and right.lstrip().startswith(b"}")
+    result = (left + right).decode()
+    return without(result, path[:-1]) if is_empty and len(path) > 1 else result
 
 
 def forbidding(path: str) -> str:

@@ -542,7 +542,8 @@ def _remove_server(what: str, install: Install) -> Done:
     path = install.configuration()
     try:
         text = configurations.read(path).decode()
-        _replace_file(path, configurations.without(text, install.keys))
+        # Not a symbolic link to it: the user may keep the file elsewhere.
+        _replace_file(os.path.realpath(path), configurations.without(text, install.keys))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it cannot be understood"
         return Done(what, f"{path} cannot be changed: {why}; remove {NAME} from it", left=True)

@@ -36,7 +36,10 @@ class OpencodeHome(Home):
     forks = True
 
     def root(self) -> str:
-        return os.path.dirname(_database(self.program))
+        # Elsewhere, its directory may have files of other programs: only the user makes it a root.
+        directory = os.path.dirname(_database(self.program))
+        own = os.path.realpath(_data(self.program))
+        return directory if os.path.commonpath([directory, own]) == own else ""
 
     def holds(self, path: str) -> bool:
         return path.startswith(f"{_data(self.program)}/")
