@@ -26,6 +26,7 @@ from brainsurgeon.render.formatting import (
 )
 from brainsurgeon.render.sessions import PADDED, session_restored
 
+CONFIGURATION = "the configuration"  # if its path is not known
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
 
 
@@ -54,7 +55,11 @@ def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
 
 
 def report(
-    done: reports.ScanReport, config: str, *, verbose: bool = False, sessions: Iterable[str] = ()
+    done: reports.ScanReport,
+    config: str = CONFIGURATION,
+    *,
+    verbose: bool = False,
+    sessions: Iterable[str] = (),
 ) -> Iterator[str]:
     """Yield the lines of a report: problems, then sessions, then the totals.
 
@@ -379,7 +384,9 @@ def check(state: reports.Status, troubles: list[str], now: float) -> str:
     return f"brainsurgeon: ok, {age}{sessions}, {bytes_(state.store.bytes_saved)} saved"
 
 
-def status(state: reports.Status, now: float, config: str, troubles: Iterable[str] = ()) -> str:
+def status(
+    state: reports.Status, now: float, config: str = CONFIGURATION, troubles: Iterable[str] = ()
+) -> str:
     daemon, store, tokens, places = state.daemon, state.store, state.tokens, state.places
     running = f"running, pid {daemon.daemon_pid}" if daemon.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
