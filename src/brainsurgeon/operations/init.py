@@ -19,9 +19,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
-from brainsurgeon.agents import AGENTS, INSTALLS, with_files_beside
+from brainsurgeon.agents import AGENTS, INSTALLS, homes_here, with_files_beside
 from brainsurgeon.agents.agent import NAME, SKILL, Install
 from brainsurgeon.config import (
     RootTable,
@@ -350,14 +349,11 @@ def _unit_word(text: str) -> str:
 
 
 def homes(even_missing: Collection[str] = ()) -> list[FoundHome]:
-    candidates = [
-        FoundHome(agent.title, root, agent.home.note)
-        for agent in AGENTS if (root := agent.home.root())
-    ]  # fmt: skip
-    existing = {home.agent for home in candidates if os.path.isdir(home.path)}
+    here = dict(homes_here())
     return [
-        home if home.agent in existing else replace(home, note="no sessions yet")
-        for home in candidates if home.agent in existing or home.agent in even_missing
+        FoundHome(agent.title, root, agent.home.note if agent in here else "no sessions yet")
+        for agent in AGENTS
+        if (root := agent.home.root()) and (agent in here or agent.title in even_missing)
     ]  # fmt: skip
 
 
