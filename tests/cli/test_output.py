@@ -145,6 +145,28 @@ def test_restore_says_to_a_person_until_when_the_value_stays(
     assert f"brainsurgeon pin {entry_id}" in shown
 
 
+def test_pristine_restore_of_everything_pauses_until_it_is_ended(world, entry_id, cli):
+    """Scans leave what was undone alone, although nothing else protects it."""
+    world.config_file(keep_after_restore="0s")
+    path = world.directory / "s.jsonl"
+    undone = cli("restore", "--all", "--pristine").stdout.decode()
+    before = path.read_bytes()
+    cli("scan", "--once")
+    assert path.read_bytes() == before
+    ended = cli("pause", "--end").stdout
+    cli("scan", "--once")
+
+    assert "brainsurgeon pause --end" in undone
+    assert ended == b"the pause is ended; scans extract again\n"
+    assert b"[[extracted-" in path.read_bytes()
+
+
+def test_pristine_restore_of_nothing_pauses_nothing(cli):
+    """Where nothing was ever extracted, later sessions are pruned as usual."""
+    assert b"paused" not in cli("restore", "--all", "--pristine").stdout
+    assert cli("pause", "--end").stdout == b"nothing was paused\n"
+
+
 def test_restore_all_warns_of_a_session_beyond_its_window(world, entry_id, cli):
     """`restore --all` names the session and advises on stderr, restores it and exits 0."""
     config = world.base / "config.toml"

@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.errors import UsageError
 from brainsurgeon.operations.pause import end, pause, pauses
 from brainsurgeon.operations.status import check, status
-from building.world import pin, read_entry
+from building.world import close_turn, entry_text, open_turn
 
 
 @pytest.fixture
@@ -54,13 +54,16 @@ def test_pause_of_one_session_leaves_the_others(world):
     assert [item.session for item in report.sessions if item.outcome == "changed"] == ["main/t"]
 
 
-def test_requests_are_carried_out_during_a_pause(world, ident, path):
-    """A pause concerns only what scans do by themselves."""
+def test_requests_are_carried_out_during_a_pause(world, conversation, ident, path, clock):
+    """A pause concerns only what scans do by themselves: a restore that waited is done."""
+    world.scan()
     paused(world)
-    pin(world, ident, False, session="main/s")
+    open_turn(path, conversation, clock)
+    assert world.restore(ident, session="main/s").pending
+    close_turn(path, conversation, clock)
     world.scan()
 
-    assert read_entry(path, ident)["_extractable"] is False
+    assert entry_text(path, ident) == "x" * 2000
 
 
 def test_pause_that_would_be_over_is_refused(world):
