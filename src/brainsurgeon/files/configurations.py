@@ -12,13 +12,9 @@ from typing import Any
 MEGABYTE = 1_000_000  # bytes
 LARGEST = 16 * MEGABYTE  # bytes of an agent's file; Claude Code's grows with every project
 # Strings, and what JSON does not have: comments, and commas before a closing bracket.
-_PIECE = re.compile(
-    r'(?s)("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*\n|/\*.*?\*/)*[\]}])'
-)
-
-
-# Strings, and comments.
-_COMMENT = re.compile(r'(?s)("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/')
+_REMARK = r"//[^\n]*|/\*.*?\*/"
+_COMMENT = re.compile(rf'(?s)("(?:[^"\\]|\\.)*")|{_REMARK}')
+_PIECE = re.compile(rf"{_COMMENT.pattern}|,(?=(?:\s|{_REMARK})*[\]}}])")
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -541,7 +541,7 @@ def _remove_server(what: str, install: Install) -> Done:
         # Not a symbolic link to it: the user may keep the file elsewhere.
         _replace_file(os.path.realpath(path), configurations.without(text, install.keys))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it cannot be understood"
+        why = getattr(error, "strerror", None) or "it is no JSON, or a comment is in the way"
         return Done(what, f"{path} cannot be changed: {why}; remove {NAME} from it", left=True)
     return Done(what, f"{NAME} is removed from {path}")
 
