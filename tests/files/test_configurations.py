@@ -57,3 +57,9 @@ def test_a_value_is_cut_out_of_json_without_a_comment(before, after):
             configurations.without(before, ["mcp", "ours"])
     else:
         assert configurations.without(before, ["mcp", "ours"]) == after
+
+
+@pytest.mark.parametrize("comments", ["/**/" * 2000, "//" * 20_000 + "\n"])
+def test_many_comments_behind_a_comma_are_read_at_once(comments):
+    """They are not tried in every grouping, which would never end."""
+    assert configurations.loads(f'{{"a": 1, {comments} "b": 2, {comments} }}') == {"a": 1, "b": 2}

@@ -12,9 +12,9 @@ from typing import Any
 MEGABYTE = 1_000_000  # bytes
 LARGEST = 16 * MEGABYTE  # bytes of an agent's file; Claude Code's grows with every project
 # Strings, and what JSON does not have: comments, and commas before a closing bracket.
-_REMARK = r"//[^\n]*|/\*.*?\*/"
+_REMARK = r"(?>//[^\n]*|/\*.*?\*/)"  # atomic: many in a row would be split in many ways
 _COMMENT = re.compile(rf'(?s)("(?:[^"\\]|\\.)*")|{_REMARK}')
-_PIECE = re.compile(rf"{_COMMENT.pattern}|,(?=(?:\s|{_REMARK})*[\]}}])")
+_PIECE = re.compile(rf"{_COMMENT.pattern}|,(?=(?:\s|{_REMARK})*+[\]}}])")
 
 
 def _blank(match: re.Match[str]) -> str:
