@@ -221,7 +221,7 @@ def test_store_in_a_directory_of_another_user_is_not_a_missing_store(world, prun
 def test_backup_of_a_damaged_store_is_refused(world, pruned, target):
     """A value that does not match its digest prevents the backup."""
     sql(world, "UPDATE blobs SET data = zeroblob(40)")
-    with pytest.raises(StoreUnusableError, match="1 of its values are damaged"):
+    with pytest.raises(StoreUnusableError, match="has 1 damaged value;"):
         store_care.back_up(world.settings(), target)
     assert os.listdir(os.path.dirname(target)) == []
 

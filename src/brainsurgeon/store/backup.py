@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from brainsurgeon.errors import StoreFullError, StoreUnusableError, UsageError
 from brainsurgeon.model.reports import StoreCopy
+from brainsurgeon.model.text import counted
 from brainsurgeon.store import database
 from brainsurgeon.store.extractions import Blobs, renumber
 from brainsurgeon.store.schema import ADDED
@@ -69,25 +70,22 @@ def refuse_source(source: str) -> None:
 def copy_backup(source: str, path: str) -> int:
     try:
         with closing(database.connect(source, "ro")) as opened:
-            database.refuse_unknown(opened, source)
-        _copy_database(source, path, nullcontext())
-        return check_copy(path)
-    except StoreUnusableError as why:
-        text = str(why).replace(path, source).partition("; it is not used")[0]
-        raise StoreUnusableError(
-            f"{text.partition(': nothing')[0]}: it is not used, and the store is as it was. Name "
-            "another backup"
-        ) from why
+            why, _ = database.why_unknown(opened) or ("", "")
+        if not why:
+            _copy_database(source, path, nullcontext())
+            values, why = _checked(path)
+            if not why:
+                return values
     except sqlite3.OperationalError as error:
         raise StoreUnusableError(
             f"{source} cannot be copied ({_code(error)}): the store is as it was. If "
             "this is for lack of permission, run as the file's owner"
         ) from error
     except sqlite3.DatabaseError as error:
-        raise StoreUnusableError(
-            f"{source} is damaged or no backup ({_code(error)}): it is not used, and the "
-            "store is as it was. Name another backup"
-        ) from error
+        why = f"is damaged or no backup ({_code(error)})"
+    raise StoreUnusableError(
+        f"{source} {why}: it is not used, and the store is as it was. Name another backup"
+    )
 
 
 def _code(error: sqlite3.Error) -> str:
@@ -146,20 +144,23 @@ def _copy_values(copy: sqlite3.Connection) -> None:
 
 def check_copy(path: str) -> int:
     """Return the number of values of a sound copy. Raises StoreUnusableError."""
+    values, why = _checked(path)
+    if why:
+        raise StoreUnusableError(
+            f"{path} {why}; it is not used. `brainsurgeon doctor` checks the store itself"
+        )
+    return values
+
+
+def _checked(path: str) -> tuple[int, str]:
+    """Return the number of values of a copy, and why it is not sound."""
     with closing(database.connect(path, "ro")) as connection:
-        database.refuse_unknown(connection, path)
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-            problem = "the database is damaged"
-        elif connection.execute("PRAGMA foreign_key_check").fetchone():
-            problem = "rows refer to missing rows"
-        else:
-            values, damaged = Blobs(connection).check_all()
-            if not damaged:
-                return values
-            problem = f"{len(damaged)} of its values are damaged"
-    raise StoreUnusableError(
-        f"{path}: {problem}; it is not used. `brainsurgeon doctor` checks the store itself"
-    )
+            return 0, "is damaged"
+        if connection.execute("PRAGMA foreign_key_check").fetchone():
+            return 0, "has rows that refer to missing rows"
+        values, damaged = Blobs(connection).check_all()
+        return values, f"has {counted(len(damaged), 'damaged value')}" if damaged else ""
 
 
 def _refuse_target(directory: str, target: str, *, force: bool) -> None:

@@ -274,26 +274,31 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID:
-        raise StoreUnusableError(
-            f"{path} is not a brainsurgeon store (empty, damaged or another program's): nothing "
-            "was touched. `brainsurgeon store restore FILE` puts a backup in its place; without a "
-            "backup, move it away: a new store begins empty and cannot restore earlier values"
+def why_unknown(connection: sqlite3.Connection) -> tuple[str, str] | None:
+    """Return why a database cannot be used as a store, and what to do, or None."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        advice = (
+            "`brainsurgeon store restore FILE` puts a backup in its place; without a backup, move "
+            "it away: a new store begins empty and cannot restore earlier values"
         )
+        return "is not a brainsurgeon store (empty, damaged or another program's)", advice
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    known = f"(version {version} of the store, this program knows {VERSION})"
     if version > VERSION:
-        raise StoreUnusableError(
-            f"{path} was written by a newer brainsurgeon (version {version} of the store, this "
-            f"program knows {VERSION}): nothing was touched. Install that version again"
-        )
+        return f"was written by a newer brainsurgeon {known}", "Install that version again"
     if version < VERSION:
-        raise StoreUnusableError(
-            f"{path} was written by an older brainsurgeon (version {version} of the store, this "
-            f"program knows {VERSION}): nothing was touched. Stop the daemon. With that version, "
-            "run `brainsurgeon restore --all --pristine` until nothing waits; then move it away"
+        advice = (
+            "Stop the daemon. With that version, run `brainsurgeon restore --all --pristine` until "
+            "nothing waits; then move it away"
         )
+        return f"was written by an older brainsurgeon {known}", advice
+    return None
+
+
+def refuse_unknown(connection: sqlite3.Connection, path: str) -> None:
+    if unknown := why_unknown(connection):
+        why, advice = unknown
+        raise StoreUnusableError(f"{path} {why}: nothing was touched. {advice}")
 
 
 def _refuse_foreign(path: str) -> None:
