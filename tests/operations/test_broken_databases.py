@@ -215,7 +215,7 @@ def test_a_database_without_session_tables_is_ignored(tmp_path):
 @pytest.mark.parametrize("locked_for", ["scan", "restore"])
 def test_a_locked_store_fails_one_session_of_a_run(world, monkeypatch, locked_for):
     """While another process locks the store one or two sessions fail, and the run goes on."""
-    monkeypatch.setattr(database, "PATIENCE", 0.1)
+    monkeypatch.setattr(database, "STORE_LOCK_SECONDS", 0.1)
     for name in ("a", "b", "c"):
         conversation = Conversation(name)
         for number in range(3):

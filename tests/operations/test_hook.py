@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from brainsurgeon.operations.hook import advice, refusal
-from brainsurgeon.store.database import PATIENCE, database_path
+from brainsurgeon.store.database import STORE_LOCK_SECONDS, database_path
 from building.claude import ClaudeConversation, ClaudeWorld
 from building.processes import PROGRAM
 
@@ -147,8 +147,8 @@ def test_hook_does_not_wait_for_a_locked_store(world):
     with closing(sqlite3.connect(database_path(directory), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = subprocess.run(
-            [*PROGRAM, "hook"], input=event, capture_output=True, check=False, timeout=PATIENCE,
-            env={**os.environ, "BRAINSURGEON_STATE_DIR": directory},
+            [*PROGRAM, "hook"], input=event, capture_output=True, check=False,
+            timeout=STORE_LOCK_SECONDS, env={**os.environ, "BRAINSURGEON_STATE_DIR": directory},
         )  # fmt: skip
 
     assert (process.returncode, process.stdout, process.stderr) == (0, b"", b"")

@@ -12,7 +12,7 @@ from brainsurgeon.lookup.sessions import file_of, session_named
 from brainsurgeon.model.records import EVERYTHING
 from brainsurgeon.model.turns import LAST_STEP, Calibration
 from brainsurgeon.operations.archive import archive
-from brainsurgeon.operations.relieve import PATIENCE, relieve, would_relieve
+from brainsurgeon.operations.relieve import RELIEF_REQUEST_SECONDS, relieve, would_relieve
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs
@@ -459,7 +459,7 @@ def test_relieve_request_of_an_excluded_session_lapses_after_a_day(world, pendin
     before = pending_session.read_bytes()
     world.scan(**keys)
     assert world.store.requests.count_open() == 1
-    clock.now += PATIENCE
+    clock.now += RELIEF_REQUEST_SECONDS
     world.scan(**keys)
 
     reason = "its session was not idle in time, or is excluded or gone"

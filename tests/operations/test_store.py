@@ -156,7 +156,7 @@ def test_backup_completes_during_continuous_writes(world, pruned, target):
 
 def test_backup_waits_longer_than_other_commands(world, pruned, target, monkeypatch):
     """Commits of other processes may leave few gaps, so a backup waits up to a minute for one."""
-    monkeypatch.setattr(opening, "PATIENCE", 0.05)
+    monkeypatch.setattr(opening, "STORE_LOCK_SECONDS", 0.05)
     refuse_without_room = backup.refuse_without_room
     with closing(sqlite3.connect(world.state / "store.db", check_same_thread=False)) as other:
         release = threading.Timer(0.5, other.rollback)
@@ -236,7 +236,7 @@ def test_backup_without_enough_disk_space_is_refused(world, pruned, target, monk
 
 def test_backup_waits_for_a_rewrite_and_reports_busy(world, pruned, target, monkeypatch):
     """While a session is being rewritten a backup waits and then fails as busy."""
-    monkeypatch.setattr("brainsurgeon.store.backup._PATIENCE", 0.1)
+    monkeypatch.setattr("brainsurgeon.store.backup._BACKUP_LOCK_SECONDS", 0.1)
     with world.store.lock(1), pytest.raises(BusyError, match="locked a session"):
         store_care.back_up(world.settings(), target)
     assert store_care.back_up(world.settings(), target).values_held == 1

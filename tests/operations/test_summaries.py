@@ -40,7 +40,7 @@ def archiving(world, monkeypatch):
 
     def scan(program, *words, timeout=60.0, **keys):
         command = [sys.executable, "-c", program, *words]
-        monkeypatch.setattr(archived_turns, "_PATIENCE", timeout)
+        monkeypatch.setattr(archived_turns, "_COMMAND_SECONDS", timeout)
         return world.scan(archive={"enabled": True, "command": command}, **keys)
 
     return path, talk, ends, scan

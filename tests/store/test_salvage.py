@@ -119,7 +119,7 @@ def test_salvage_on_a_disk_that_fills_up_is_refused(store, directory, tmp_path, 
 def test_salvage_of_a_store_in_use_is_refused(store, directory, tmp_path, monkeypatch):
     """A schema that is locked is not called damaged: the file may be half written."""
     fill(store)
-    monkeypatch.setattr("brainsurgeon.store.database.PATIENCE", 0.1)
+    monkeypatch.setattr("brainsurgeon.store.database.STORE_LOCK_SECONDS", 0.1)
 
     with closing(sqlite3.connect(database_path(directory), isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")

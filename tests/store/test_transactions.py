@@ -40,7 +40,7 @@ def test_full_disk_undoes_the_transaction_and_raises_store_full(store):
 
 def test_transaction_beside_a_long_writer_raises_busy(directory, monkeypatch):
     """A transaction beside a long writer raises BusyError; a later one succeeds."""
-    monkeypatch.setattr(database, "PATIENCE", 0.05)
+    monkeypatch.setattr(database, "STORE_LOCK_SECONDS", 0.05)
     store = open_store(directory)
     writer = OtherProcess(*(step.format(directory=directory) for step in OPEN_STORE))
     writer.evaluate("str(store._connection.execute('BEGIN IMMEDIATE'))")

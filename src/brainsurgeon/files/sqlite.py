@@ -29,8 +29,8 @@ from brainsurgeon.errors import BusyError
 from brainsurgeon.model.session_files import Fingerprint
 
 LOG = "-wal"  # suffix of the write-ahead log
-PATIENCE = 1.0  # seconds to wait for another process while reading
-_LOCK_TIMEOUT = 10.0  # seconds to wait for another thread of this process
+READ_LOCK_SECONDS = 1.0  # to wait for another process while reading
+_THREAD_LOCK_SECONDS = 10.0  # to wait for another thread of this process
 
 # By path, the lock of the thread that has the database open.
 _LOCKS = defaultdict[str, threading.Lock](threading.Lock)
@@ -131,7 +131,9 @@ def in_wal_mode(path: str) -> bool:
 
 @contextmanager
 def _exclusive(path: str, mode: str = "") -> Iterator[None]:
-    if mode_in_this_thread(path) is not None or not _LOCKS[path].acquire(timeout=_LOCK_TIMEOUT):
+    if mode_in_this_thread(path) is not None or not _LOCKS[path].acquire(
+        timeout=_THREAD_LOCK_SECONDS
+    ):
         raise BusyError(f"{path}: this process has it open already; try again")
     _holders[path] = threading.get_ident(), mode
     try:
@@ -160,13 +162,15 @@ def reading(path: str, *, in_use: bool) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def opened(path: str, mode: str, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
+def opened(
+    path: str, mode: str, timeout: float = READ_LOCK_SECONDS
+) -> Iterator[sqlite3.Connection]:
     """Open a database in autocommit mode; `mode` is `ro`, `ro&immutable=1` or `rw`."""
     with _exclusive(path, mode), closing(connected(path, mode, timeout)) as connection:
         yield connection
 
 
-def connected(path: str, mode: str, timeout: float = PATIENCE) -> sqlite3.Connection:
+def connected(path: str, mode: str, timeout: float = READ_LOCK_SECONDS) -> sqlite3.Connection:
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     with _translated():
         connection = sqlite3.connect(

@@ -11,7 +11,7 @@ from brainsurgeon.files.processes import boot_clock
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 
-PATIENCE = 2.0  # seconds to wait for the agent's lock; the agent waits five seconds for ours
+AGENT_LOCK_SECONDS = 2.0  # to wait for the agent's lock; the agent waits five seconds for ours
 # Seconds after which a transaction is rolled back: this process was probably stopped meanwhile, and
 # the checks at the beginning may be out of date.
 LONGEST_HOLD = 1.0
@@ -36,7 +36,7 @@ def writing(path: str) -> Iterator[sqlite3.Connection]:
     """Open an agent's database for writing. A running agent checkpoints the changes."""
     with ExitStack() as held:
         with _explained(path):
-            database = held.enter_context(sqlite.opened(path, "rw", PATIENCE))
+            database = held.enter_context(sqlite.opened(path, "rw", AGENT_LOCK_SECONDS))
             if os.path.realpath(path) != path:
                 raise RefusedError("a link was put into its path meanwhile")
             database.execute("PRAGMA foreign_keys = ON")
@@ -52,7 +52,7 @@ def transaction(path: str, database: sqlite3.Connection, *, durable: bool) -> It
     """Hold the database's lock, and commit after the block.
 
     Raises RefusedError if this process was stopped meanwhile, BusyError if the agent keeps the lock
-    for PATIENCE, FailedError if SQLite fails.
+    for AGENT_LOCK_SECONDS, FailedError if SQLite fails.
     """
     with _explained(path):
         database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

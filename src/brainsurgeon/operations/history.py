@@ -12,7 +12,7 @@ from brainsurgeon.model.text import parse_time
 from brainsurgeon.store import Store, open_to_read
 
 LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs listed by default
-_PATIENCE = 10  # failed reads in a row that `follow` tolerates: the store may be locked
+_MOST_FAILED_READS = 10  # failed reads in a row that `follow` tolerates: the store may be locked
 _ID_DIGITS = 18
 _NO_SESSION = -1  # no event has this session id
 
@@ -60,7 +60,7 @@ def follow(
             failed = 0
         except (BusyError, StoreUnusableError):
             failed += 1
-            if failed > _PATIENCE:
+            if failed > _MOST_FAILED_READS:
                 raise
         if followed not in (None, identity):
             raise BusyError(

@@ -46,7 +46,7 @@ from brainsurgeon.model.reports import (
 from brainsurgeon.sessions.discovery import links_below
 from brainsurgeon.store.database import make_directory
 
-PATIENCE = 120  # seconds; the agents' commands take a few
+COMMAND_SECONDS = 120  # after which a command of an agent is killed; they take a few
 _SYSTEMCTL = ("systemctl", "--user")
 _ADD_LINE = ("sh", "-c", "{ crontab -l 2>/dev/null; printf '%s\\n' \"$1\"; } | crontab -", "sh")
 # Keeps a crontab that cannot be listed. Removes a crontab if the line is the only one.
@@ -549,11 +549,11 @@ def _remove_server(what: str, install: Install) -> Done:
 def _run(command: Sequence[str]) -> str | None:
     shown = shlex.join(command)
     try:
-        done = _call(command, PATIENCE)
+        done = _call(command, COMMAND_SECONDS)
     except OSError as error:
         return f"`{shown}` cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"`{shown}` did not end within {PATIENCE} s"
+        return f"`{shown}` did not end within {COMMAND_SECONDS} s"
     if done.returncode == 0:
         return None
     last = (done.stderr.strip() or done.stdout.strip()).splitlines()

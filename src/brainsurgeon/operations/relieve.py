@@ -22,7 +22,7 @@ from brainsurgeon.rewrite.relief import Fitting, Wanted, relieve_by
 from brainsurgeon.sessions.discovery import open_to_show
 from brainsurgeon.store import Store
 
-PATIENCE = 86_400.0  # seconds after which a request lapses
+RELIEF_REQUEST_SECONDS = 86_400.0  # after which a request lapses
 _SIGNATURES = (BROKEN, DOUBTFUL, HOLLOW, DAMAGED, STALE)
 
 
@@ -59,7 +59,7 @@ def relieve(
         with open_to_show(file) as opened, store.transaction():
             store.requests.add(Request(
                 sessions.note_within(store, opened).id, "relieve", now,
-                value=asdict(wanted), lapses_at=now + PATIENCE,
+                value=asdict(wanted), lapses_at=now + RELIEF_REQUEST_SECONDS,
             ))  # fmt: skip
         return Relief(session=chosen.title, pending=True, reason=str(why))
     return relief

@@ -44,7 +44,7 @@ from brainsurgeon.store.database import DatabaseError, explain
 from brainsurgeon.store.journal import LEAST_WAIT
 from brainsurgeon.store.scan_memory import FileMemory
 
-SIGN = 60.0  # seconds between two signs of life of a long run
+ALIVE_SECONDS = 60.0  # between two signs of life of a long run
 
 
 def _error_result(error: Exception) -> tuple[Result, str] | None:
@@ -144,7 +144,7 @@ class _Scan:
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
         self._ended = watch.ended or report.sessions.append
-        self._alive, self._sign_at, self._number = watch.alive, time.monotonic() + SIGN, 0
+        self._alive, self._alive_at, self._number = watch.alive, time.monotonic() + ALIVE_SECONDS, 0
         self._pauses = pauses(store, clock())
         self._only, rules = only.paths, inspect.rules_of(settings) + self._pauses.key()
         self._memory = FileMemory(store, rules, clock(), only.paths, named=only.named)
@@ -186,9 +186,9 @@ class _Scan:
             self._write_down(at_end=True, all_scanned=all_scanned)
 
     def _show_life(self) -> None:
-        if self._only or time.monotonic() < self._sign_at:
+        if self._only or time.monotonic() < self._alive_at:
             return
-        self._sign_at = time.monotonic() + SIGN
+        self._alive_at = time.monotonic() + ALIVE_SECONDS
         if not self._number:
             found = everything_below(self._settings, self._store)
             self._number = sum(isinstance(one, SessionFile) for one in found)

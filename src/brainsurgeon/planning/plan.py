@@ -172,7 +172,7 @@ class SessionPlanner(Struct, frozen=True, dict=True):
         for request in session.records.requested("redact"):
             if request.id is None or request.id in answered:
                 continue
-            gives_up_at = request.asked_at + session.patience
+            gives_up_at = request.asked_at + session.answer_wait
             if request.asked_at < session.changed_at or gives_up_at <= session.now:
                 waited.append(request.id)
             else:

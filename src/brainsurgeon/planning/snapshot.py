@@ -38,7 +38,7 @@ class Snapshot(Struct, frozen=True, dict=True):
     now: float
     changed_at: float = 0.0
     # Seconds that a request to redact waits for the answer. A change of the session ends the wait.
-    patience: float = 0.0
+    answer_wait: float = 0.0
     branches_die_at: float = 0.0  # from then on, entries off the active branch are dead
     habits: Habits = Habits()
 

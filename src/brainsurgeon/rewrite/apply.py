@@ -49,7 +49,7 @@ from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_
 from brainsurgeon.rewrite.signals import count_savings
 from brainsurgeon.sessions.discovery import current_state, failed
 from brainsurgeon.store import Store
-from brainsurgeon.store.database import PATIENCE
+from brainsurgeon.store.database import STORE_LOCK_SECONDS
 
 BATCH = 8 << 20  # compressed bytes after which a transaction of values is committed
 
@@ -349,7 +349,7 @@ def _lock(attempts: list[Attempt]) -> list[Attempt]:
         if attempt.change.session_id in [other.change.session_id for other in locked]:
             continue  # another file of a session that we have locked
         try:
-            attempt.lock(PATIENCE if is_only else 0.0)
+            attempt.lock(STORE_LOCK_SECONDS if is_only else 0.0)
             locked.append(attempt)
         except errors.StoppedError:
             raise

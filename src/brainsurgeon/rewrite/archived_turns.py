@@ -90,7 +90,7 @@ def _places(planner: Planner, archive: Archive) -> dict[str, tuple[int, int]]:
 
 
 LONGEST = 8000  # characters of a summary
-_PATIENCE = 300.0  # seconds
+_COMMAND_SECONDS = 300.0  # after which `archive.command` is stopped
 
 
 def summaries(
@@ -132,7 +132,7 @@ def _summarise(
     turn = b"".join(line + b"\n" for line in lines)
     try:
         text = output_of(
-            settings.archive.command, turn, check_stop, timeout=_PATIENCE, limit=4 * LONGEST
+            settings.archive.command, turn, check_stop, timeout=_COMMAND_SECONDS, limit=4 * LONGEST
         ).decode().strip()  # fmt: skip
     except CommandHungError:
         store.runs.command_hung = True

@@ -286,7 +286,7 @@ class Planner(Struct, frozen=True, dict=True):
         return SessionPlanner(Snapshot(
             examined.transcript, examined.session.parsed, self.records, examined.now,
             changed_at=examined.now - examined.silent,
-            patience=max(LEAST_WAIT, examined.settings.abandoned_after),
+            answer_wait=max(LEAST_WAIT, examined.settings.abandoned_after),
             branches_die_at=examined.abandoned_at, habits=examined.habits,
         ))  # fmt: skip
 

@@ -123,7 +123,7 @@ class Store:
                 raise
 
     def lock(
-        self, session_id: int, patience: float = database.PATIENCE,
+        self, session_id: int, patience: float = database.STORE_LOCK_SECONDS,
         check_stop: Callable[[], None] = lambda: None,
     ) -> AbstractContextManager[None]:  # fmt: skip
         """Hold the writer lock of one session; raise BusyError after `patience` seconds."""

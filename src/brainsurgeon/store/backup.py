@@ -22,7 +22,7 @@ from brainsurgeon.store.schema import ADDED
 _BATCH = 100
 # Seconds to wait for rewrites and for a store in use. SQLite tries only ten times a second, and may
 # often miss the gaps between other processes' commits.
-_PATIENCE = 60.0
+_BACKUP_LOCK_SECONDS = 60.0
 
 
 def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy:
@@ -40,7 +40,7 @@ def write_copy(directory: str, target: str, *, force: bool = False) -> StoreCopy
     fresh = f"{target}.{secrets.token_hex(8)}.new"
     try:
         with database.translated(directory):
-            _copy_database(path, fresh, database.hold_sessions(directory, _PATIENCE))
+            _copy_database(path, fresh, database.hold_sessions(directory, _BACKUP_LOCK_SECONDS))
             values = check_copy(fresh)
         _refuse_target(directory, target, force=force)  # again: copying takes time
         os.rename(fresh, target)
@@ -106,7 +106,7 @@ def _copy_database(source: str, path: str, no_rewrites: AbstractContextManager[N
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")  # synced once, at the end
             copy.execute("PRAGMA foreign_keys = OFF")  # a row may precede a row it refers to
-            copy.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
+            copy.execute(f"PRAGMA busy_timeout = {_BACKUP_LOCK_SECONDS * 1000:.0f}")
             database.create_schema(copy)
             copy.execute("ATTACH ? AS old", (database.address(source, "ro"),))
             tables = copy.execute(  # without those that other programs added to the store

@@ -32,7 +32,7 @@ from brainsurgeon.store.schema import ADDED, SCHEMA, VERSION
 
 SCARCE = 64 << 20  # bytes of free disk below which rewrites may soon fail
 NONE_LEFT = 1 << 20  # bytes of free disk below which nothing can be stored
-PATIENCE = 10.0  # seconds to wait for another brainsurgeon process
+STORE_LOCK_SECONDS = 10.0  # to wait for another brainsurgeon process
 STAGED = "store.db.new-"  # prefix of directories with unfinished databases
 # The store's files in a state directory. `init.json` and backups may be there, too.
 STORE_FILES = re.compile(
@@ -262,7 +262,7 @@ def address(path: str, mode: str) -> str:
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        address(path, mode), timeout=PATIENCE, isolation_level=None, uri=True,
+        address(path, mode), timeout=STORE_LOCK_SECONDS, isolation_level=None, uri=True,
         check_same_thread=False,
     )  # fmt: skip
     try:
@@ -409,7 +409,7 @@ def hold_store(directory: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold_sessions(directory: str, patience: float = PATIENCE) -> Iterator[None]:
+def hold_sessions(directory: str, patience: float = STORE_LOCK_SECONDS) -> Iterator[None]:
     descriptor = open_locks(directory, "locks")
     try:
         busy = "another brainsurgeon has locked a session; try again"

@@ -392,7 +392,7 @@ class TestChanging:
 
     def test_lock_held_by_the_agent_is_busy_after_a_wait(self, claw, monkeypatch):
         """If the agent holds the write lock for longer than the timeout, BusyError is raised."""
-        monkeypatch.setattr(transactions, "PATIENCE", 0.2)
+        monkeypatch.setattr(transactions, "AGENT_LOCK_SECONDS", 0.2)
         session, edits = open_and_plan(claw)
         fence = fence_of(session)
         agent = plain_connection(claw.path)
@@ -545,7 +545,7 @@ class TestChanging:
 
 def test_database_is_open_in_one_thread_at_a_time(claw, monkeypatch):
     """A second thread gets BusyError, since closing a file would release the first one's locks."""
-    monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(sqlite, "_THREAD_LOCK_SECONDS", 0.1)
     path = str(claw.path)
     with sqlite.reading(path, in_use=False), pytest.raises(BusyError, match="open already"):
         sqlite.held_open(path)

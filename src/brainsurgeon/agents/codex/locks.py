@@ -15,7 +15,7 @@ LOCKS = "thread-writer-locks"
 COORDINATION = ".coordination.lock"
 BUSY = "Codex has the thread open"
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_PATIENCE = 1.0  # seconds
+_LOCK_SECONDS = 1.0
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def writer_locks(directory: str, threads: Callable[[], Iterable[str]]) -> Iterat
             yield None
             return
         held.callback(os.close, above)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _LOCK_SECONDS
         while not (is_free := _locked(held, COORDINATION, above)) and time.monotonic() < deadline:
             time.sleep(0.001)
         for name in sorted(f"{thread}.lock" for thread in threads()) if is_free else ():
