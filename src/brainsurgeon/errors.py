@@ -9,6 +9,11 @@ class BrainsurgeonError(Exception):
     exit_code = 1
     fact_names: tuple[str, ...] = ()
 
+    def __init__(self, reason: str, subject: str = "") -> None:
+        """Precede the reason by the subject, if there is one."""
+        self.reason = reason
+        super().__init__(f"{subject}: {reason}" if subject else reason)
+
     def facts(self) -> dict[str, object]:
         return {name: list(getattr(self, name)) for name in self.fact_names}
 

@@ -15,6 +15,7 @@ from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.planning.archiving import without_thresholds
 from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
 from brainsurgeon.rewrite.relief import archiving_of
+from brainsurgeon.sessions.discovery import failed
 from brainsurgeon.store import Store
 
 NONE_ARCHIVED = "no turn could be archived now"
@@ -45,7 +46,7 @@ def archive(
         return ArchiveAnswer(title, (), tuple(verdicts), pending=True, reason=NONE_ARCHIVED)
     outcome = report.sessions[0]
     if outcome.outcome in ("skipped", "failed"):
-        raise FailedError(f"{title}: {outcome.reason}; its file was left as it is")
+        raise failed(title, outcome.reason)
     if outcome.outcome == "deferred" or outcome.plan is None:
         kept = tuple(verdict for verdict in verdicts if verdict.prompt_id not in outcomes)
         return ArchiveAnswer(title, (), kept, pending=True, reason=outcome.reason)
@@ -82,7 +83,7 @@ def _live_turns(
     if not settings.enabled:
         raise FailedError(f"{title}: nothing is archived while enabled = false; set it to true")
     if why := excluded(file, settings):
-        raise FailedError(f"{title}: {why}; its file was left as it is")
+        raise failed(title, why)
     with examine_to_show(settings, store, file, session.record, now) as examined:
         if examined.format.archives is None:
             why = f"turns of the format {examined.format.name} cannot be archived"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from msgspec.structs import asdict, replace
 
 from brainsurgeon.config import Settings
-from brainsurgeon.errors import FailedError
 from brainsurgeon.formats.base import DAMAGED, HOLLOW
 from brainsurgeon.formats.marks import placeholder_at
 from brainsurgeon.lookup import sessions
@@ -19,7 +18,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.recover import finish
 from brainsurgeon.rewrite.relief import Fitting, Wanted, relieve_by
-from brainsurgeon.sessions.discovery import open_to_show
+from brainsurgeon.sessions.discovery import failed, open_to_show
 from brainsurgeon.store import Store
 
 RELIEF_REQUEST_SECONDS = 86_400.0  # after which a request lapses
@@ -38,7 +37,7 @@ def relieve(
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
     if why := inspect.excluded(file, settings):
-        raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
+        raise failed(chosen.title, why)
     try:
         with store.runs.run("relieve", clock()):
             with examine_to_change(settings, store, file, file.title, clock) as quiet:
@@ -72,7 +71,7 @@ def would_relieve(
     chosen = sessions.session_named(settings, store, session)
     file = sessions.file_of(chosen)
     if why := inspect.excluded(file, settings):
-        raise FailedError(f"{chosen.title}: {why}; its file was left as it is")
+        raise failed(chosen.title, why)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
         fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
         return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))

@@ -401,7 +401,7 @@ def _restore_session(
         try:
             now_left = _plan(settings, store, session, request, now) if plan.edits else plan
         except (BusyError, FailedError) as why:
-            reason = f"{str(why).removeprefix(f'{title}: ')}; {UNSEEN}"
+            reason = f"{why.reason}; {UNSEEN}"
             answer = reports.SessionRestore(title, "failed", len(restored), reason=reason)
             return answer, rewrite
         except BaseException:  # also when the program is being stopped
@@ -449,7 +449,7 @@ def _change(
             _record_pending(settings, store, file, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
-        reason = str(why).removeprefix(f"{title}: ")
+        reason = why.reason
         refused = isinstance(why, FailedError) and not is_archive(file)
         if refused and inspect.why_blocked(settings, store, file, request.asked_at):
             _record_pending(settings, store, file, request, reason)

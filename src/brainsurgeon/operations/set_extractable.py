@@ -17,7 +17,7 @@ from brainsurgeon.operations.restore import recorded
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, finish
-from brainsurgeon.sessions.discovery import AnyOpen, open_to_show
+from brainsurgeon.sessions.discovery import AnyOpen, failed, open_to_show
 from brainsurgeon.store import Store
 
 LARGEST_RECENT = 2**53  # larger numbers are not exact in JavaScript, in which agents are written
@@ -86,7 +86,7 @@ def _checked_file(settings: Settings, chosen: Session, value: bool | int | None)
         )
     why = inspect.excluded(file, settings) if settings.enabled else "enabled = false"
     if value is True and why:  # no scan would extract the entry
-        raise errors.FailedError(f"{chosen.title}: {why}; its file was left as it is")
+        raise failed(chosen.title, why)
     return file
 
 

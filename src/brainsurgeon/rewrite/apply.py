@@ -657,13 +657,12 @@ def examine_to_change(
         raise NotIdleError(str(why)) from why
     except RefusedError as why:
         if superseded(file):
-            text = f"{title}: {why}; `brainsurgeon show` still prints the value"
-            raise errors.MovedError(text) from why
-        raise errors.FailedError(f"{title}: {why}; its file was left as it is") from why
+            text = f"{why}; `brainsurgeon show` still prints the value"
+            raise errors.MovedError(text, title) from why
+        raise failed(title, why) from why
     except FileNotFoundError as why:
-        raise errors.GoneError(
-            f"{title}: its file is gone; `brainsurgeon show` still prints the extracted values"
-        ) from why
+        text = "its file is gone; `brainsurgeon show` still prints the extracted values"
+        raise errors.GoneError(text, title) from why
     except OSError as why:
         raise failed(title, why) from why
 

@@ -330,13 +330,14 @@ def open_to_show(file: SessionFile) -> Iterator[AnyOpen]:
         with open_session(file) as session:
             yield session
     except reading.RefusedError as why:
-        raise FailedError(f"{file.title}: {why}; its file was left as it is") from why
+        raise failed(file.title, why) from why
     except reading.LineChangedError as why:
-        raise BusyError(f"{file.title}: {why}; try again") from why
+        raise BusyError(f"{why}; try again", file.title) from why
     except OSError as why:
         raise failed(file.title, why) from why
 
 
-def failed(title: str, error: OSError) -> FailedError:
-    why = error.strerror or type(error).__name__
-    return FailedError(f"{title}: {why}; its file was left as it is")
+def failed(title: str, why: Exception | str) -> FailedError:
+    """Return the error that a session cannot be read or changed."""
+    text = why.strerror or type(why).__name__ if isinstance(why, OSError) else why
+    return FailedError(f"{text}; its file was left as it is", title)
