@@ -4,7 +4,6 @@ import base64
 import hashlib
 import re
 import stat
-from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -32,7 +31,7 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.all.append((tag, dict(attributes)))
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "input"):
             self._open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
@@ -99,11 +98,26 @@ def test_report_groups_sessions_by_agent(page, world):
     other.mkdir(parents=True)
     name = "5a5a5a5a-0001-4000-8000-000000000001"
     (other / f"{name}.jsonl").write_bytes(Conversation(name).bytes())
+    (world.root / "logs").mkdir()
+    (world.root / "logs" / "log.jsonl").write_text('{"id": "1", "role": "user", "content": "x"}\n')
     section = page().partition('<section id="sessions"')[2]
     groups = re.findall(r'class="agent" open><summary><span class="name">(.*?)</span>', section)
 
-    assert sorted(groups) == sorted([escape(HOSTILE), "other"])
+    assert groups == ["OpenClaw", "openai-chat"]
     assert '<span class="name">other/5a5a5a5a</span>' in section
+
+
+def test_report_shows_only_sessions_of_the_chosen_kind(page, world):
+    """Each choice has a number and a rule of the style that hides the other sessions."""
+    unread = world.directory / "unread.jsonl"
+    unread.write_bytes(Conversation("5a5a5a5a-0001-4000-8000-000000000001").bytes()[:-3])
+    text = page()
+    choices = re.findall(r'id="show-(.*?)"( checked)?> .*? \((\d)\)', text)
+    kinds = re.findall(r'class="session (.*?)"', text)
+
+    assert choices == [("every", " checked", "2"), ("pruned", "", "1"), ("waits", "", "1")]
+    assert sorted(kinds) == ["pruned", "waits"]
+    assert all(f"#show-{kind}:checked) .session:not(.{kind})" in text for kind in kinds)
 
 
 def test_report_contains_content_only_with_previews(page):
@@ -231,7 +245,7 @@ def test_report_sums_sessions_beyond_its_limit(world, monkeypatch):
 
     assert len(whole.sessions) == 5
     assert data.sessions == whole.sessions[:2]
-    assert text.count("<details>") == 2
+    assert text.count('<details class="session ') == 2
     assert "These are the 2 largest sessions." in text
     assert f"The figures above include 3 smaller sessions ({bytes_(size)}, " in text
     assert "<code>brainsurgeon sessions</code> lists all" in text

@@ -497,6 +497,7 @@ class Sum(Struct, frozen=True):
 
 class SessionPage(Struct, frozen=True):
     about: SessionSummary
+    program: str = ""  # whose session it is: the title of an agent
     models: tuple[ModelCost, ...] = ()
     values: tuple[tuple[Extraction, str | None], ...] = ()  # the largest, with previews
     more: int = 0  # omitted values

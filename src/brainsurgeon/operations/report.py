@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from brainsurgeon.agents import COPIES
+from brainsurgeon.agents import COPIES, agent_at, agent_of
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BrainsurgeonError
 from brainsurgeon.files.reading import RefusedError
@@ -58,11 +58,14 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
             (value, preview_of(store, value) if previews else None) for value in ranked[:_VALUES]
         )
         models = costs_of(store.spending.of(summary.path), settings.price_rules())
-        pages.append(replace(page, values=shown, more=len(ranked) - len(shown), models=models))
+        pages.append(replace(
+            page, program=_program(summary), values=shown, more=len(ranked) - len(shown),
+            models=models,
+        ))  # fmt: skip
     kinds = store.sums.by_kind()
     return Report(
         now, status(settings, store, now), tuple(store.sums.by_day()),
-        _sums_by_name((one.agent, 1, one.size_bytes, one.bytes_saved) for one in listed),
+        _sums_by_name((_program(one), 1, one.size_bytes, one.bytes_saved) for one in listed),
         _sums_by_name((kind, number, size, 0) for kind, _, number, size in kinds),
         _sums_by_name((tool or f"({kind})", number, size, 0) for kind, tool, number, size in kinds),
         tuple(pages),
@@ -73,6 +76,13 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         _largest(_copies_beside(sessions)), previews,
         estimate(settings, store, found[:MOST_READ], now, skip_busy=True),
     )  # fmt: skip
+
+
+def _program(summary: SessionSummary) -> str:
+    """Return the title of a session's agent, or the format of a log that has none."""
+    form = summary.format
+    agent = agent_of(summary.path, form) if form else agent_at(summary.path)
+    return agent.title if agent.home.root() else form or "unknown format"
 
 
 def _waits(summary: SessionSummary, session: Session, settings: Settings) -> bool:

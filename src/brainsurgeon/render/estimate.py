@@ -141,7 +141,7 @@ def cost(one: ModelCost, *, short: bool = False) -> str:
 
 
 MODELS: tuple[Column, ...] = (
-    ("model", 0, lambda one: one.model or "-"),
+    ("model", 0, lambda one: one.model or "(not recorded)"),
     ("turns", 70, lambda one: "-" if one.turns_answered is None else f"{one.turns_answered:,}"),
     ("calls", 55, lambda one: f"{one.calls:,}"),
     ("tokens sent", 40, lambda one: f"{one.tokens_sent:,}"),

@@ -30,6 +30,10 @@ _NUMBERS = (  # titles of columns with numbers
 )  # fmt: skip
 _ZEROS = frozenset({"0", "0 B", "0 %", "$0.00", "-", ""})
 _BARS = "Of the largest"  # title of the column with bars
+_CHOICES = (
+    ("every", "all"), ("next", "changed by the next scan"), ("pruned", "pruned"),
+    ("waits", "waiting"),
+)  # fmt: skip
 _NO_SESSIONS = '<p class="quiet">No sessions were found.</p>'
 
 
@@ -276,10 +280,13 @@ def _figures(report: Report) -> str:
     last = now.daemon.last_run_at
     size = sum(agent.size for agent in report.agents)
     share = 100 * store.bytes_saved / (size + store.bytes_saved) if size + store.bytes_saved else 0
+    whole = estimate.total(tokens.models)
+    calls = counted(whole.calls, "recorded call")
+    unpriced = f", {whole.calls_unpriced:,} without a price" if whole.calls_unpriced else ""
     rows = (
         ("Cost so far",
-         estimate.cost(estimate.total(tokens.models)) if tokens.models else "unknown",
-         counted(sum(one.calls for one in tokens.models), "recorded call")),
+         f"${whole.cost_dollars:,.2f}" if whole.calls and whole.cost_dollars is not None
+         else "unknown", calls + unpriced),
         ("Not sent any more", f"{rounded(tokens.tokens_saved)} tokens",
          "fewer in the next requests of all sessions"),
         ("Saved in sessions", bytes_(store.bytes_saved), f"{share:.0f} % of their former size"),
@@ -346,17 +353,20 @@ def _waiting(report: Report) -> tuple[str, str]:
         ("deferred", page.deferred, page.about.session)
         for page in report.sessions if page.deferred and page.about.state == "idle"
     ]  # fmt: skip
+    short = short_titles([name for _, _, name in waiting], only_some=True)
     if not waiting:
         return "", '<p class="quiet">No session waits.</p>'
     reasons: dict[tuple[str, str], list[str]] = {}
     for state, why, name in waiting:
-        reasons.setdefault((state, why), []).append(html(name))
+        reasons.setdefault((state, why), []).append(html(short[name]))
     ranked = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     rows = []
     for (state, why), names in ranked:
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004
         which = f'<span class="small">{", ".join(names[:3])}{more}</span>'
-        rows.append((html(state), html(why), f"{len(names):,}", which))
+        rows.append(
+            (f'<span class="state">{html(state)}</span>', html(why), f"{len(names):,}", which)
+        )
     lead = "These sessions were not pruned. A later run may prune them."
     return lead, _table(("State", "Why", "Sessions", "Which"), rows)
 
@@ -388,25 +398,41 @@ def _left_out(report: Report) -> str:
 
 
 def _each_session(report: Report) -> str:
-    """Return the sessions below the names of their agents; each agent's can be folded away."""
+    """Return the sessions below the names of their agents, and a choice which of them to show.
+
+    Each agent's sessions can be folded away. The style hides what is not chosen: no script runs.
+    """
     if not report.sessions:
         return _NO_SESSIONS
     names = short_titles(page.about.session for page in report.sessions)
+    waiting = {about.session for about in report.waiting}
+    numbers = Counter({"every": len(report.sessions)})
     groups: dict[str, list[str]] = {}
     for page in report.sessions:
-        shown = _session(page, names[page.about.session], report.made_at)
-        groups.setdefault(page.about.agent, []).append(shown)
-    if len(groups) == 1:
-        return "".join(*groups.values())
-    return "".join(
+        about = page.about
+        waits = about.session in waiting or page.deferred
+        kinds = ["next"] * bool(page.next_values) + ["waits"] * bool(waits)
+        kinds += ["pruned"] * bool(page.values)
+        numbers.update(kinds)
+        shown = _session(page, names[about.session], report.made_at, " ".join(kinds))
+        groups.setdefault(page.program, []).append(shown)
+    choices = "".join(
+        f'<label><input type="radio" name="show" id="show-{kind}"'
+        f"{' checked' * (kind == 'every')}> {text} ({numbers[kind]:,})</label> "
+        for kind, text in _CHOICES
+        if numbers[kind]
+    )
+    listed = (
         f'<details class="agent" open><summary><span class="name">{html(agent)}</span>'
         f'<span class="number quiet">{counted(len(listed), "session")}</span></summary>'
         f"<div>{''.join(listed)}</div></details>\n"
         for agent, listed in groups.items()
     )
+    of_one = "".join(*groups.values()) if len(groups) == 1 else ""
+    return f"<fieldset><legend>Show</legend>{choices}</fieldset>{of_one or ''.join(listed)}"
 
 
-def _session(page: SessionPage, name: str, now: float) -> str:
+def _session(page: SessionPage, name: str, now: float, kinds: str) -> str:
     about = page.about
     age = "" if about.changed_at is None else f", changed {ago(about.changed_at, now)}"
     how = f"{about.format or 'unknown format'}, {about.state}: {about.reason}{age}"
@@ -421,7 +447,7 @@ def _session(page: SessionPage, name: str, now: float) -> str:
         lines.append(f"<h3>Content by kind</h3>{characters}")
     lines.append(_values(page))
     return (
-        f'<details><summary><span class="name">{html(name)}</span>'
+        f'<details class="session {kinds}"><summary><span class="name">{html(name)}</span>'
         f'<span class="number">{bytes_(about.size_bytes)}</span>'
         f'<span class="number quiet">{bytes_(about.bytes_saved)} saved</span></summary>'
         f"<div>{''.join(lines)}</div></details>\n"
