@@ -11,7 +11,7 @@ from brainsurgeon.formats.splice import parsed_entry
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.entries import OLD, Line, parse
 from brainsurgeon.model.records import Records
-from brainsurgeon.planning.plan import SessionPlanner
+from brainsurgeon.planning.plan import SnapshotPlanner
 from brainsurgeon.planning.snapshot import Snapshot
 
 WINDOW = 3
@@ -93,7 +93,7 @@ def snapshot(form, data, records=None, now=0.0, **keys):
 
 
 def plan(session, rules, **how):
-    return SessionPlanner(session).plan(rules, **how)
+    return SnapshotPlanner(session).plan(rules, **how)
 
 
 def entries(data):

@@ -18,7 +18,7 @@ from brainsurgeon.operations.status import status
 from brainsurgeon.planning.budget import rungs
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import event_text
-from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_to_show
 from brainsurgeon.rewrite.relief import Ladder, Wanted, relieve_by, weigh
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, WAITS_FOR_ENGINE, ClawWorld
@@ -326,7 +326,7 @@ def test_relieve_never_extracts_one_value_more_than_needed(world, clock, kind, s
     settings = world.settings(windows={"*": 20_000}, keep_recent=dice.choice((0, 3, 30)))
     file = file_of(session_named(settings, world.store, "s"))
     with examine_to_show(settings, world.store, file, None, clock()) as examined:
-        planner = Planner(examined, examined.records)
+        planner = ExaminationPlanner(examined, examined.records)
         measured, full = weigh(planner)
         ladder = Ladder(planner, measured, full, settings.decision_rules())
         steps = rungs(LAST_STEP, planner.examined.format.archives)
@@ -603,8 +603,10 @@ def test_scan_with_a_budget_takes_the_lowest_sufficient_step(world, clock, full_
 def test_scan_with_a_budget_plans_a_fitting_session_once(world, clock, monkeypatch):
     """A budget adds no second plan for a session below its threshold."""
     world.put("s.jsonl", large_conversation(turns=4).bytes())
-    plan, plans = Planner.plan, []
-    monkeypatch.setattr(Planner, "plan", lambda *arguments: plans.append(1) or plan(*arguments))
+    plan, plans = ExaminationPlanner.plan, []
+    monkeypatch.setattr(
+        ExaminationPlanner, "plan", lambda *arguments: plans.append(1) or plan(*arguments)
+    )
     world.scan(budget={"enabled": True})
 
     assert len(plans) == 1

@@ -13,7 +13,7 @@ from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.rewrite import apply, recover
-from brainsurgeon.rewrite.inspect import Planner
+from brainsurgeon.rewrite.inspect import ExaminationPlanner
 from brainsurgeon.sessions.discovery import open_session
 from brainsurgeon.store import open_store
 from building.exchange import APPEND, LATE, directory_state, discovered
@@ -169,7 +169,7 @@ def test_change_is_given_up_if_a_request_was_recorded_since_it_was_planned(world
     ):
         record = world.store.sessions.at(str(path))
         examined = replace(quiet, record=record)
-        plan = Planner(examined, examined.records).plan()
+        plan = ExaminationPlanner(examined, examined.records).plan()
         with other.transaction():
             other.requests.add(Request(record.id, "restore", world.clock(), first))
         [refused] = apply.apply(world.store, [apply.Change(examined, plan)], world.clock)
@@ -192,7 +192,7 @@ def test_old_file_is_checked_for_the_last_time_after_a_while(world, conversation
     with apply.examine_to_change(
         settings, world.store, discovered(path), "main/s", world.clock
     ) as examined:
-        plan = Planner(examined, examined.records).plan()
+        plan = ExaminationPlanner(examined, examined.records).plan()
         [rewrite] = apply.apply(world.store, [apply.Change(examined, plan)], world.clock)
     recover.finish(rewrite, hurry=True)
 

@@ -13,7 +13,7 @@ from brainsurgeon.model.reports import ArchiveAnswer, ListedArchive
 from brainsurgeon.model.turns import ALREADY, Verdict
 from brainsurgeon.operations.scan import Chosen, scan
 from brainsurgeon.planning.archiving import without_thresholds
-from brainsurgeon.rewrite.inspect import Examination, Planner, examine_to_show, excluded
+from brainsurgeon.rewrite.inspect import Examination, ExaminationPlanner, examine_to_show, excluded
 from brainsurgeon.rewrite.relief import archiving_of
 from brainsurgeon.sessions.discovery import failed
 from brainsurgeon.store import Store
@@ -89,7 +89,7 @@ def _live_turns(
             why = f"turns of the format {examined.format.name} cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
         rules = without_thresholds(examined.settings.archive_rules())
-        planner = Planner(examined, examined.records)
+        planner = ExaminationPlanner(examined, examined.records)
         turns = planner.plan(replace(archiving_of(planner, rules), most=0)).turns
         live = [_on_request(verdict) for verdict in turns if verdict.dead is None]
         newest = max((verdict.number for verdict in live), default=0)

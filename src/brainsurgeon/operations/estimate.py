@@ -18,7 +18,7 @@ from brainsurgeon.model.reports import POLICIES, Bill, Estimate, SessionEstimate
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.planning.calls import dollars_of
 from brainsurgeon.planning.replay import Replay, bill, history, unpruned
-from brainsurgeon.rewrite.inspect import Planner, examine_to_show
+from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_to_show
 from brainsurgeon.rewrite.relief import weigh
 from brainsurgeon.store import Store
 
@@ -51,7 +51,7 @@ def _replay(
         return None
     with examine_to_show(settings, store, session.file, session.record, now) as examined:
         original = partial(_original, store)
-        _, full = weigh(Planner(examined, examined.records), original)
+        _, full = weigh(ExaminationPlanner(examined, examined.records), original)
         calibrated = replace(examined.records, rate=full.calibration.rate)
         rules = examined.settings.decision_rules()
         lean = examined.settings.under("lean").decision_rules()

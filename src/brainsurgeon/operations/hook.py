@@ -8,7 +8,7 @@ from brainsurgeon.files.reading import OpenSession
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.turns import ModelCall
-from brainsurgeon.rewrite.inspect import Planner, examine_open, excluded, settings_for
+from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_open, excluded, settings_for
 from brainsurgeon.rewrite.relief import fit_in, is_too_full, weigh
 from brainsurgeon.rewrite.signals import session_costs
 from brainsurgeon.sessions.discovery import discover_at, open_to_show
@@ -39,7 +39,7 @@ def advice(
         examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
         # The turn is over, though its last line may not be written yet.
         examined.transcript.chain.open_turn = None
-        planner = Planner(examined, examined.records)
+        planner = ExaminationPlanner(examined, examined.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)
         load_after = full.load - fit_in(planner).plan.tokens

@@ -43,7 +43,7 @@ def relieve(
             with examine_to_change(settings, store, file, file.title, clock) as quiet:
                 record, now = sessions.note_record(store, quiet.session), quiet.now
                 examined = replace(quiet, record=record)
-                planner = inspect.Planner(examined, examined.records, explain=True)
+                planner = inspect.ExaminationPlanner(examined, examined.records, explain=True)
                 fitting = relieve_by(planner, wanted)
                 relief = _report(examined, fitting)
                 rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
@@ -73,7 +73,9 @@ def would_relieve(
     if why := inspect.excluded(file, settings):
         raise failed(chosen.title, why)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
-        fitting = relieve_by(inspect.Planner(examined, examined.records, explain=True), wanted)
+        fitting = relieve_by(
+            inspect.ExaminationPlanner(examined, examined.records, explain=True), wanted
+        )
         return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))
 
 

@@ -356,7 +356,7 @@ def overfull_after(
         file = file_of(item)
         with suppress(BusyError, FailedError, NotFoundError):  # the restore reports them
             with inspect.examine_to_show(settings, store, file, record, now) as examined:
-                _, full = weigh(inspect.Planner(examined, examined.records))
+                _, full = weigh(inspect.ExaminationPlanner(examined, examined.records))
             load = full.load + sum(value.tokens for value in values)
             if load > full.window:
                 overfull.append(reports.OverfullSession(item.title, load, full.window))
@@ -429,7 +429,7 @@ def _plan(settings: Settings, store: Store, session: Session, request: Request, 
     file, record = file_of(session), recorded(session)
     with inspect.examine_to_show(settings, store, file, record, now) as examined:
         asked = replace(examined, asked=(request,))
-        return inspect.Planner(asked, asked.records, extract=False).plan()
+        return inspect.ExaminationPlanner(asked, asked.records, extract=False).plan()
 
 
 def _change(

@@ -347,7 +347,7 @@ class _Scan:
             in_memory = None if named or relief else examined.kept_in_memory()
             stays = self._pauses.covers(file.path) or inspect.excluded(file, self._settings)
             extract = not (in_memory or stays)
-            planner = inspect.Planner(examined, records, extract, dry_run, hurries=named)
+            planner = inspect.ExaminationPlanner(examined, records, extract, dry_run, hurries=named)
             fitting = plan_due(planner, self._check, dry_run=dry_run)
             planned = fitting.plan
             if in_memory:

@@ -164,7 +164,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         )  # fmt: skip
     with inspect.examine_to_show(settings, store, chosen.file, record, now) as examined:
         records = examined.records
-        planner = inspect.Planner(examined, records, explain=True)
+        planner = inspect.ExaminationPlanner(examined, records, explain=True)
         fitting, (_, full) = fit_in(planner), weigh(planner)
         planned = fitting.plan
         waits = None if planned.edits else fitting.rules.waits or None

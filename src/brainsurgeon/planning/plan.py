@@ -29,8 +29,8 @@ from brainsurgeon.planning.snapshot import TWICE, Locks, Snapshot
 _UNSURE = "it is uncertain whether it is the recorded entry"
 
 
-class SessionPlanner(Struct, frozen=True, dict=True):
-    """Plans a session, perhaps several times by other rules. Then it reads no line again."""
+class SnapshotPlanner(Struct, frozen=True, dict=True):
+    """Plans a snapshot, perhaps several times by other rules. Then it reads no line again."""
 
     session: Snapshot
 

@@ -38,7 +38,7 @@ from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import (
     LEASED,
     Examination,
-    Planner,
+    ExaminationPlanner,
     agent_of,
     check_mount,
     examine_at_work,
@@ -695,14 +695,14 @@ _ATTEMPTS = 5  # to restore while an agent writes other rows
 def _plan_of_requests(examined: Examination, *, at_work: bool) -> Plan:
     """Plan the requests. Raises NotIdleError if the plan has to wait."""
     if not at_work:
-        return Planner(examined, examined.records, extract=False).plan()
+        return ExaminationPlanner(examined, examined.records, extract=False).plan()
     try:
         examined.check_idle()
-        return Planner(examined, examined.records, extract=False).plan()
+        return ExaminationPlanner(examined, examined.records, extract=False).plan()
     except NotIdleError:
         restores = [one for one in examined.records.requests if one.action == "restore"]
         records = replace(examined.records, requests=tuple(restores))
-        plan = Planner(examined, records, extract=False).plan()
+        plan = ExaminationPlanner(examined, records, extract=False).plan()
         if not plan.only_restores:
             raise
         return plan

@@ -14,7 +14,7 @@ from brainsurgeon.model.plans import Plan, bytes_after
 from brainsurgeon.model.reports import ArchivedTurn
 from brainsurgeon.model.turns import Archive
 from brainsurgeon.planning.evidence import Filled, gather
-from brainsurgeon.rewrite.inspect import Planner, examine_to_show, plan_of_everything
+from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_to_show, plan_of_everything
 from brainsurgeon.store import Store
 
 
@@ -34,7 +34,7 @@ def archived_turn(
     with examine_to_show(settings, store, file, named.session.record, now) as examined:
         visible = tuple(owned(store, named.session, examined.records.extractions))
         records = replace(examined.records, extractions=visible)
-        planner = Planner(examined, records)
+        planner = ExaminationPlanner(examined, records)
         places = _places(planner, archive)
         if not places:  # the agent rewrote the session and kept only the archive's text
             return None
@@ -44,7 +44,9 @@ def archived_turn(
         return ArchivedTurn(archive, named.session.title, lines, index, tuple(places))
 
 
-def _lines(planner: Planner, store: Store, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+def _lines(
+    planner: ExaminationPlanner, store: Store, places: Iterable[tuple[int, int]]
+) -> Iterator[bytes]:
     """Yield the lines at these places, with the values of `planner.records` restored."""
     session = planner.examined.session
     edits = deque(plan_of_everything(planner.examined, planner.records).restorations)
@@ -58,7 +60,7 @@ def _lines(planner: Planner, store: Store, places: Iterable[tuple[int, int]]) ->
         yield line + session.read(done, offset + size)
 
 
-def _places(planner: Planner, archive: Archive) -> dict[str, tuple[int, int]]:
+def _places(planner: ExaminationPlanner, archive: Archive) -> dict[str, tuple[int, int]]:
     """Return the offsets and lengths of the lines of a turn, by entry id, in the file's order.
 
     In the linked form, the original parent ids lead from the last answer back to the prompt. In
@@ -94,7 +96,7 @@ _COMMAND_SECONDS = 300.0  # after which `archive.command` is stopped
 
 
 def summaries(
-    planner: Planner, store: Store, plan: Plan, check_stop: Callable[[], None]
+    planner: ExaminationPlanner, store: Store, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
     """Return the summaries that `archive.command` printed, by digest of the turn, and warnings."""
     examined = planner.examined

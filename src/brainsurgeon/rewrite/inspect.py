@@ -36,7 +36,7 @@ from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving
 from brainsurgeon.planning.matching import marked
-from brainsurgeon.planning.plan import SessionPlanner
+from brainsurgeon.planning.plan import SnapshotPlanner
 from brainsurgeon.planning.rules import changed_recently, silence
 from brainsurgeon.planning.snapshot import VERSION, Habits, Snapshot
 from brainsurgeon.sessions import discovery
@@ -266,7 +266,9 @@ class Examination(Struct, frozen=True, dict=True):
         )
 
 
-class Planner(Struct, frozen=True, dict=True):
+class ExaminationPlanner(Struct, frozen=True, dict=True):
+    """Plans an examined session by its settings and by records of the store."""
+
     examined: Examination
     records: Records
     extract: bool = True
@@ -276,14 +278,14 @@ class Planner(Struct, frozen=True, dict=True):
 
     def plan(self, archiving: Archiving = NO_ARCHIVING, rules: Rules | None = None) -> Plan:
         rules = rules or self.examined.settings.decision_rules()
-        return self._session.plan(
+        return self._snapshot.plan(
             rules, extract=self.extract, explain=self.explain, archiving=archiving
         )
 
     @cached_property
-    def _session(self) -> SessionPlanner:
+    def _snapshot(self) -> SnapshotPlanner:
         examined = self.examined
-        return SessionPlanner(Snapshot(
+        return SnapshotPlanner(Snapshot(
             examined.transcript, examined.session.parsed, self.records, examined.now,
             changed_at=examined.now - examined.silent,
             answer_wait=max(LEAST_WAIT, examined.settings.abandoned_after),
@@ -293,7 +295,7 @@ class Planner(Struct, frozen=True, dict=True):
 
 def plan_of_everything(examined: Examination, records: Records | None = None) -> Plan:
     records = replace(records or examined.records, requests=(EVERYTHING,))
-    return Planner(examined, records, extract=False).plan()
+    return ExaminationPlanner(examined, records, extract=False).plan()
 
 
 def examine_open(

@@ -39,7 +39,7 @@ from brainsurgeon.planning.budget import Measure, Rung
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.archived_turns import summaries
-from brainsurgeon.rewrite.inspect import Examination, Planner, stated_window
+from brainsurgeon.rewrite.inspect import Examination, ExaminationPlanner, stated_window
 from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
@@ -76,7 +76,7 @@ class Wanted(Struct, frozen=True):
 
 
 def weigh(
-    planner: Planner, original: Callable[[Extraction], Any] | None = None
+    planner: ExaminationPlanner, original: Callable[[Extraction], Any] | None = None
 ) -> tuple[Measure, Fullness]:
     """Measure a session. With `original`, the result does not depend on what scans recorded."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
@@ -120,7 +120,7 @@ class Ladder:
     """Plans relief: each rung adds a step. `protect` spares recently restored values."""
 
     def __init__(
-        self, planner: Planner, measured: Measure, full: Fullness, rules: Rules,
+        self, planner: ExaminationPlanner, measured: Measure, full: Fullness, rules: Rules,
         heaviest: float = math.inf,
     ) -> None:  # fmt: skip
         """If the request has more bytes than `heaviest`, all rungs take the largest blocks."""
@@ -271,7 +271,7 @@ def _refusal(measured: Measure, window: int) -> Refusal | None:
     return None
 
 
-def archiving_of(planner: Planner, rules: ArchiveRules | None = None) -> Archiving:
+def archiving_of(planner: ExaminationPlanner, rules: ArchiveRules | None = None) -> Archiving:
     settings = planner.examined.settings
     if not settings.enabled or planner.examined.format.archives is None:
         return NO_ARCHIVING
@@ -286,7 +286,7 @@ def asked_relief(records: Records) -> Wanted | None:
     return convert(asked[-1].value or {}, Wanted) if asked else None
 
 
-def fit_in(planner: Planner) -> Fitting:
+def fit_in(planner: ExaminationPlanner) -> Fitting:
     """Plan all edits that are due in a session, and the relief that makes it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
     form, rules = planner.examined.format, settings.decision_rules()
@@ -303,7 +303,7 @@ def fit_in(planner: Planner) -> Fitting:
     return _await_cold_cache(ladder.planner, ladder.fit(steps, goal, room))
 
 
-def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
+def _await_cold_cache(planner: ExaminationPlanner, fitting: Fitting) -> Fitting:
     """Postpone optional extractions of sent values until the key `when` allows them."""
     plan, before, examined = fitting.plan, fitting.before, planner.examined
     # A refused prompt is not in the cache, and one that is too large would be refused.
@@ -351,7 +351,9 @@ def _await_cold_cache(planner: Planner, fitting: Fitting) -> Fitting:
     return replace(fitting, plan=plan, rules=rules)
 
 
-def _waiting(planner: Planner, fitting: Fitting, why: str, until: float = math.inf) -> Fitting:
+def _waiting(
+    planner: ExaminationPlanner, fitting: Fitting, why: str, until: float = math.inf
+) -> Fitting:
     """Plan what does not wait. `until` is when the rest is due, if that is known."""
     rules, before = replace(fitting.rules, waits=why), fitting.before
     plan = planner.plan(budget.archiving_at((), archiving_of(planner)), rules)
@@ -392,7 +394,7 @@ def _bound(full: Fullness, share: float, share_of_bytes: float) -> Bound:
     return Bound(max(0, int(share * full.window)), most)
 
 
-def relieve_by(planner: Planner, wanted: Wanted) -> Fitting:
+def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> Fitting:
     """Plan a relief. Drop halves only if the other steps fail even without protection."""
     measured, full = weigh(planner)
     goal, room = _goal(full), _room(full)
@@ -447,7 +449,9 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
                 store.requests.cancel([request.id], why, now, store.runs.current)
 
 
-def plan_due(planner: Planner, check_stop: Callable[[], None], *, dry_run: bool) -> Fitting:
+def plan_due(
+    planner: ExaminationPlanner, check_stop: Callable[[], None], *, dry_run: bool
+) -> Fitting:
     """Plan all due edits. Without `dry_run`, run `archive.command` and cancel hopeless requests."""
     examined = planner.examined
     store = examined.store
