@@ -26,6 +26,10 @@ from building.world import TOP, file_states
 UUID = "11111111-0000-4000-8000-000000000001"
 SERVER = ["/opt/brainsurgeon", "mcp", "--agent", "a b"]
 HOUR = 3600.0
+OPEN_COPILOT, OPEN_GEMINI = (
+    f"an open {title} has it in memory: waits for its exit"
+    for title in ("Copilot CLI", "Gemini CLI")
+)
 
 
 def files(home):
@@ -352,10 +356,29 @@ class TestCopilotPresence(PresenceContract):
             assert not self.agent.presence.in_memory(path, time.time(), HOUR)
             fcntl.flock(file, fcntl.LOCK_EX)
             before = files(own_home)
-            assert self.agent.presence.in_memory(path, time.time(), HOUR)
+            assert self.agent.presence.in_memory(path, time.time(), HOUR) == OPEN_COPILOT
         assert not self.agent.presence.in_memory(path, time.time(), HOUR)
         assert signs.read() is signs.changed() is None
         assert files(own_home) == before
+
+    def test_a_lock_is_found_by_the_inode_of_its_file(self, path, tmp_path):
+        """A listing may have another number, as for a link, or a file that is mounted there."""
+        (tmp_path / "elsewhere").touch()
+        os.symlink(tmp_path / "elsewhere", f"{os.path.dirname(path)}/inuse.7.hold")
+        with open(tmp_path / "elsewhere") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            assert self.agent.presence.in_memory(path, time.time(), HOUR) == OPEN_COPILOT
+
+    def test_what_cannot_be_read_counts_as_open(self, path):
+        """The directory of the session, or such a file in it; the reason names which."""
+        hold = f"{os.path.dirname(path)}/inuse.7.hold"
+        os.symlink("inuse.7.hold", hold)
+        for session, why in (
+            (path, f"{hold}: Too many levels of symbolic links"),
+            (f"{path}/events.jsonl", f"{path}: Not a directory"),
+        ):
+            reason = self.agent.presence.in_memory(session, time.time(), HOUR)
+            assert reason == f"a Copilot CLI may have it in memory: {why}; waits"
 
 
 class TestGeminiPresence(PresenceContract):
@@ -373,11 +396,11 @@ class TestGeminiPresence(PresenceContract):
         (own_home / "moved/.gemini/tmp/w/.project_root").write_text(str(project))
         before = files(own_home)
         for words, place, found in (
-            (["sh", str(script), "--yolo"], project, True), (["sh", str(script)], tmp_path, False),
-            (["cat", "-u", "-"], project, False),
+            (["sh", str(script), "--yolo"], project, OPEN_GEMINI),
+            (["sh", str(script)], tmp_path, None), (["cat", "-u", "-"], project, None),
         ):  # fmt: skip
             with subprocess.Popen(words, cwd=place, stdin=subprocess.PIPE):
-                assert self.agent.presence.in_memory(path, time.time(), HOUR) is found
+                assert self.agent.presence.in_memory(path, time.time(), HOUR) == found
         assert not self.agent.presence.in_memory(path, time.time(), HOUR)
         assert signs.read() is signs.changed() is None
         assert files(own_home) == before

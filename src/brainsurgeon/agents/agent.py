@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # few commands need it
 NAME = "brainsurgeon"  # of our server, plugin and marketplace in the configurations of agents
 SKILL = "skills/brainsurgeon/SKILL.md"
 UNREADABLE_LOCK_FILE = "there is a lock file that cannot be read"
+KNOWN_OPEN = "an open {} has it in memory: waits for its exit"
+MAYBE_OPEN = "{} may have it in memory: {}; waits"
 
 
 class Owner(Struct, frozen=True):
@@ -129,9 +131,9 @@ class Presence:
         Raises OSError, RefusedError or BusyError: it is to be tried again.
         """
 
-    def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
-        """Check whether an idle process is known to have a session in memory."""
-        return False
+    def in_memory(self, path: str, now: float, abandoned_after: float) -> str | None:
+        """Return why to wait if an idle process has, or may have, a session in memory."""
+        return None
 
     def thread_in(self, meta: Mapping[str, Any]) -> str | None:
         """Return the id in the names of the calling session's files, by a tool call's metadata."""

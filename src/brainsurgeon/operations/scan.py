@@ -237,7 +237,8 @@ class _Scan:
                 if state is None or state.outcome != IN_MEMORY:
                     self._report.files_unchanged += 1
                     return
-                if inspect.is_in_memory(self._settings, file, now):
+                waits = inspect.in_memory(self._settings, file, now)
+                if waits and state.reason.startswith(waits):
                     self._count(_without_change(file, state.format, "deferred", state.reason))
                     return
             self._progress(file)

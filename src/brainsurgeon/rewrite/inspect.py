@@ -78,8 +78,8 @@ def _without_links(pattern: str) -> str:
     return os.path.join(glob.escape(os.path.realpath(pattern[:end])), pattern[end:]).rstrip("/")
 
 
-def is_in_memory(settings: Settings, file: SessionFile, now: float) -> bool:
-    """Check whether an idle process of its agent has a session in memory."""
+def in_memory(settings: Settings, file: SessionFile, now: float) -> str | None:
+    """Return why to wait if an idle process of its agent has, or may have, a session in memory."""
     presence = agents.agent_at(file.path).presence
     return presence.in_memory(file.path, now, settings.abandoned_after)
 
@@ -196,12 +196,10 @@ class Examination(Struct, frozen=True, dict=True):
         """Return why to wait if a process has the session in memory: its requests cannot shrink."""
         # After a long silence, the session is probably resumed in a new process.
         agent, abandoned = self.agent, self.settings.abandoned_after
-        if self.silent >= abandoned or not agent.presence.in_memory(
-            self.session.file.path, self.now, abandoned
-        ):
+        if self.silent >= abandoned:
             return None
-        until = iso(math.ceil(self.abandoned_at / 60) * 60)
-        return f"an open {agent.title} has it in memory: waits for its exit, at most until {until}"
+        why = agent.presence.in_memory(self.session.file.path, self.now, abandoned)
+        return why and f"{why}, at most until {iso(math.ceil(self.abandoned_at / 60) * 60)}"
 
     def _pending(self, requests: Sequence[Request]) -> Iterator[Request]:
         """Yield the requests that are not too late. An answer stays if its restore is."""

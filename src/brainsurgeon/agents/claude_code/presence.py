@@ -13,7 +13,7 @@ from glob import escape, glob
 
 from msgspec import Struct
 
-from brainsurgeon.agents.agent import Presence
+from brainsurgeon.agents.agent import KNOWN_OPEN, Presence
 from brainsurgeon.agents.claude_code.home import (
     PROJECTS,
     SUBAGENTS,
@@ -118,9 +118,10 @@ class ProcessRecords(Presence):
             alone=at.subagent is not None,
         )  # fmt: skip
 
-    def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:
-        at = location(path)
-        return at is not None and presence(at, now, abandoned_after).in_memory is not None
+    def in_memory(self, path: str, now: float, abandoned_after: float) -> str | None:
+        if (at := location(path)) is None or presence(at, now, abandoned_after).in_memory is None:
+            return None
+        return KNOWN_OPEN.format("Claude Code")
 
     def calling_session(self) -> str | None:
         # For a sub-agent, this is the main session.

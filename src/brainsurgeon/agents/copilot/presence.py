@@ -5,14 +5,14 @@ from its first prompt, to its end (seen with 1.0.102). It keeps the session in m
 file only to append to it. So a change while it is idle does no harm, but only the next process
 reads it. A killed process leaves the file behind, without the lock. A lock that we took for a
 moment would make the session look open to a Copilot CLI that starts meanwhile, so the kernel's list
-is read.
+is read. What cannot be read counts as open.
 """
 
 import os
 import re
 from contextlib import suppress
 
-from brainsurgeon.agents.agent import Presence
+from brainsurgeon.agents.agent import KNOWN_OPEN, MAYBE_OPEN, Presence
 from brainsurgeon.agents.copilot.home import EVENTS, CopilotHome
 from brainsurgeon.formats.base import UUID
 
@@ -20,25 +20,39 @@ _HOLD = re.compile(r"inuse\.[0-9]+\.hold")
 _LOCKS = "/proc/locks"
 # As in proc_locks(5): only the inode is compared, since some file systems have several devices.
 _LOCKED = re.compile(r"^\d+: FLOCK .*:([0-9]+) 0 EOF$", re.MULTILINE)
+_TITLE = "Copilot CLI"
 
 
 class CopilotPresence(Presence):
     remembers = True
 
-    def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:  # noqa: ARG002
-        directory, inodes = os.path.dirname(path), set[int]()
-        with suppress(OSError), os.scandir(directory) as listing:
-            inodes = {item.inode() for item in listing if _HOLD.fullmatch(item.name)}
-        if not inodes:
-            return False
+    def in_memory(self, path: str, now: float, abandoned_after: float) -> str | None:  # noqa: ARG002
         try:
-            with open(_LOCKS) as locks:
-                return not inodes.isdisjoint(map(int, _LOCKED.findall(locks.read())))
-        except OSError:
-            return True
+            holds = _holds(os.path.dirname(path))
+            if not holds or holds.isdisjoint(_locked()):
+                return None
+        except OSError as error:
+            return MAYBE_OPEN.format(f"a {_TITLE}", f"{error.filename}: {error.strerror}")
+        return KNOWN_OPEN.format(_TITLE)
 
     def calling_session(self) -> str | None:
         # The server of a tool, and the shell of a call, have this variable.
         session = os.environ.get("COPILOT_AGENT_SESSION_ID", "")
         path = os.path.join(CopilotHome().root(), session, EVENTS)
         return path if re.fullmatch(UUID, session) and os.path.exists(path) else None
+
+
+def _holds(directory: str) -> set[int]:
+    """Return the inodes of the files that processes lock. Raises OSError."""
+    inodes = set[int]()
+    for name in os.listdir(directory):
+        if _HOLD.fullmatch(name):
+            # A listing may have other numbers: below a mount, or in a file system of layers.
+            with suppress(FileNotFoundError):
+                inodes.add(os.stat(os.path.join(directory, name)).st_ino)
+    return inodes
+
+
+def _locked() -> set[int]:
+    with open(_LOCKS) as locks:
+        return {*map(int, _LOCKED.findall(locks.read()))}

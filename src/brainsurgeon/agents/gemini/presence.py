@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import suppress
 
-from brainsurgeon.agents.agent import Presence
+from brainsurgeon.agents.agent import KNOWN_OPEN, Presence
 from brainsurgeon.agents.gemini.home import project_of
 
 # The program is a script: `node …/gemini`, `node --option …/bundle/gemini.js`.
@@ -20,13 +20,13 @@ _MOST = 4096  # bytes of a command line
 class GeminiPresence(Presence):
     remembers = True
 
-    def in_memory(self, path: str, now: float, abandoned_after: float) -> bool:  # noqa: ARG002
+    def in_memory(self, path: str, now: float, abandoned_after: float) -> str | None:  # noqa: ARG002
         project = project_of(path)
         if project is None:
-            return False
-        with suppress(OSError):
-            return any(_works_in(project, pid) for pid in os.listdir("/proc") if pid.isdecimal())
-        return True
+            return None
+        pids = filter(str.isdecimal, os.listdir("/proc"))
+        is_open = any(_works_in(project, pid) for pid in pids)
+        return KNOWN_OPEN.format("Gemini CLI") if is_open else None
 
 
 def _works_in(project: str, pid: str) -> bool:
