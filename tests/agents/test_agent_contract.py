@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 import time
 
 import pytest
@@ -20,6 +19,7 @@ from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.opencode import KILO, OPENCODE
 from brainsurgeon.agents.pi import PI
 from brainsurgeon.files import configurations
+from building.gemini import running
 from building.quill import QUILL
 from building.world import TOP, file_states
 
@@ -387,23 +387,56 @@ class TestGeminiPresence(PresenceContract):
     agent, variable = GEMINI, "GEMINI_CLI_HOME"
     session = "w/chats/session-2026-11-01T10-00-11111111.jsonl"
 
+    @pytest.fixture(autouse=True)
+    def named_in(self, own_home, path, tmp_path):
+        names = own_home / "moved/.gemini/tmp/w/.project_root"
+        names.write_text(str(tmp_path))
+        return names
+
     def test_signs_name_an_agent_at_work(self, own_home, path, signs, tmp_path):
         """A process of Gemini CLI in the project, not another or elsewhere, has it in memory."""
-        project, script = tmp_path / "project", tmp_path / "bin" / "gemini"
-        for directory in (project, script.parent):
-            directory.mkdir()
-        script.write_text("read line")
-        (own_home / "moved/.gemini/tmp/w/.project_root").write_text(str(project))
         before = files(own_home)
-        for words, place, found in (
-            (["sh", str(script), "--yolo"], project, OPEN_GEMINI),
-            (["sh", str(script)], tmp_path, None), (["cat", "-u", "-"], project, None),
+        for name, place, found in (
+            ("gemini", tmp_path, OPEN_GEMINI), ("gemini", own_home, None),
+            ("other", tmp_path, None),
         ):  # fmt: skip
-            with subprocess.Popen(words, cwd=place, stdin=subprocess.PIPE):
+            with running(place / name):
                 assert self.agent.presence.in_memory(path, time.time(), HOUR) == found
-        assert not self.agent.presence.in_memory(path, time.time(), HOUR)
+            (place / name).unlink()
+        assert self.agent.presence.in_memory(path, time.time(), HOUR) is None
         assert signs.read() is signs.changed() is None
         assert files(own_home) == before
+
+    @pytest.mark.parametrize(
+        ("script", "found"),
+        [
+            ("lib/node_modules/@google/gemini-cli/bundle/gemini.js", True),
+            ("lib/node_modules/@google/gemini-cli/dist/index.js", True),
+            ("lib/node_modules/@google/gemini-cli", True),
+            (".npm/_npx/0a1b/node_modules/.bin/gemini", True),
+            ("gemini-cli/packages/cli/dist/index.js", True),
+            ("gemini-cli/packages/cli", True), ("other/dist/index.js", False),
+            ("gemini-cli/scripts/lint.js", False), ("gemini/other.js", False),
+        ],
+    )  # fmt: skip
+    def test_each_release_is_known_by_its_script(self, path, tmp_path, script, found):
+        """By the path that npm, npx or a clone gives to node, after options and before words."""
+        with running(tmp_path / script, tmp_path, "gemini"):
+            assert self.agent.presence.in_memory(path, time.time(), HOUR) == (
+                OPEN_GEMINI if found else None
+            )
+
+    @pytest.mark.parametrize(
+        ("content", "why"), [(None, "No such file or directory"), ("", "it names no directory")]
+    )
+    def test_any_process_may_be_in_an_unknown_project(self, named_in, path, tmp_path, content, why):
+        """The reason names the file that does not name the project."""
+        named_in.unlink()
+        if content is not None:
+            named_in.write_text(content)
+        with running(tmp_path / "gemini"):
+            reason = self.agent.presence.in_memory(path, time.time(), HOUR)
+        assert reason == f"a Gemini CLI may have it in memory: {named_in}: {why}; waits"
 
 
 class TestQuillPresence(PresenceContract):

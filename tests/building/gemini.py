@@ -1,12 +1,27 @@
 """Writes a session line by line, as Gemini CLI 0.61.0 does."""
 
 import itertools
+import subprocess
+from contextlib import contextmanager
 
 from building.world import dump
 
 LONG = "a line of text " * 60
 PICTURE = {"inlineData": {"mimeType": "image/png", "data": "A" * 900}}
 SESSION = "33333333-0000-4000-8000-000000000001"
+
+
+@contextmanager
+def running(script, place=None, *words):
+    """Run a script with a path like that of Gemini CLI, in its directory or another."""
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("echo; read line")
+    with subprocess.Popen(
+        ["sh", "-u", script, *words], cwd=place or script.parent, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdout.readline()  # the kernel shows the words of a process only when it has begun
+        yield
 
 
 class Chat:

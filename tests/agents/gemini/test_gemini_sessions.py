@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import time
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from brainsurgeon import api
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.sessions import sessions
-from building.gemini import LONG, PICTURE, Chat
+from building.gemini import LONG, PICTURE, Chat, running
 from building.world import SAMPLES, World, append
 
 NAME = "session-2026-11-28T18-19-9857cc9b"
@@ -27,6 +26,9 @@ class GeminiWorld(World):
         self.place = self.root / ".gemini" / "tmp" / "demo"
         self.directory = self.place / "chats"
         self.directory.mkdir(parents=True)
+        self.project = base / "project"
+        self.project.mkdir()
+        (self.place / ".project_root").write_text(str(self.project))
 
     def chat(self, chat, **how):
         return self.put(f"{NAME}.jsonl", chat.bytes(), **how)
@@ -166,15 +168,11 @@ def test_a_call_id_that_comes_again_gets_a_number(gemini):
     assert path.read_bytes() == before
 
 
-def test_an_open_project_waits_and_can_be_restored(gemini, tmp_path):
+def test_an_open_project_waits_and_can_be_restored(gemini):
     """A scan leaves it alone unless the user names it; a restore does not wait."""
-    project, script = tmp_path / "project", tmp_path / "gemini"
-    project.mkdir()
-    script.write_text("read line")
-    (gemini.place / ".project_root").write_text(str(project))
     path = gemini.sample("resumed-0.61.0", age=600)
     before = path.read_bytes()
-    with subprocess.Popen(["sh", str(script)], cwd=project, stdin=subprocess.PIPE):
+    with running(gemini.project / "gemini"):
         [waiting] = gemini.scan(**LEAN).sessions
         assert waiting.reason.startswith("an open Gemini CLI has it in memory")
         assert path.read_bytes() == before

@@ -6,7 +6,6 @@ Gemini CLI deletes a session if another file in `chats` has such a name and cann
 
 import os
 import re
-from contextlib import suppress
 
 from brainsurgeon.agents.agent import Home, Owner, directory_named
 
@@ -35,11 +34,7 @@ class GeminiHome(Home):
         return Owner(f"gemini:{at[2]}", at[1]) if at else None
 
 
-def project_of(path: str) -> str | None:
-    """Return the directory in which Gemini CLI works on the session at a path, if it is known."""
+def project_root(path: str) -> str | None:
+    """Return the path of the file that names the directory of a session's project."""
     at = _SESSION.fullmatch(path)
-    with suppress(OSError, UnicodeDecodeError):
-        if at:
-            with open(os.path.join(at[1], ".project_root"), encoding="utf-8") as file:
-                return os.path.realpath(file.read().strip())
-    return None
+    return os.path.join(at[1], ".project_root") if at else None
