@@ -60,6 +60,7 @@ class Events:
         self.reply(call=call, **more)
         ident = self.result(call)
         self.reply("done.")
+        self.add("assistant.turn_end")
         return ident
 
     def bytes(self):
@@ -81,8 +82,8 @@ def open_turn(*kinds):
     session = Events()
     session.prompt()
     for kind in kinds:
-        if kind == "answer":
-            session.reply("done.")
+        if kind in ("answer", "empty"):
+            session.reply("done." if kind == "answer" else "")
         elif kind == "call":
             session.reply(call="c1")
         elif kind == "result":
@@ -100,18 +101,22 @@ def open_turn(*kinds):
         ([], True),
         (["assistant.turn_start"], True),
         (["assistant.turn_start", "call", "result", "assistant.turn_end"], True),
-        (["call", "result", "assistant.turn_end", "assistant.turn_start", "answer"], False),
+        (["call", "result", "assistant.turn_end", "assistant.turn_start", "answer"], True),
+        (["answer", "call", "result", "assistant.turn_end"], True),
         (["answer", "assistant.turn_end", "session.usage_checkpoint"], False),
+        (["empty"], True), (["empty", "call", "assistant.turn_end"], True),
+        (["call", "result", "empty", "assistant.turn_end"], False),
         (["call", "abort", "assistant.turn_end"], False),
         (["assistant.turn_start", "assistant.turn_end", "session.error"], False),
         (["session.error", "assistant.turn_start"], True),
         (["call", "session.shutdown", "session.resume"], False),
         (["call", "sub:user.message", "sub:assistant.message", "sub:session.error"], True),
-        (["answer", "sub:user.message", "sub:assistant.turn_start"], False),
+        (["answer", "assistant.turn_end", "sub:user.message", "sub:assistant.turn_start"], False),
+        (["answer", "sub:assistant.turn_end"], True),
     ],
-)
-def test_a_turn_ends_with_its_answer_a_stop_or_an_error(kinds, is_open):
-    """Events of sub-agents neither open nor close it, and a call without its answer keeps it."""
+)  # fmt: skip
+def test_a_turn_ends_with_the_end_of_an_answer_a_stop_or_an_error(kinds, is_open):
+    """A reply without a call is one, even without a text. Events of sub-agents change nothing."""
     assert bool(open_turn(*kinds)) == is_open
 
 
@@ -198,11 +203,11 @@ def test_thinking_is_sent_only_with_a_signature():
     found, waits = taken(session)
     assert not found
     assert waits.startswith(f"signatures: the thinking of {Events.ident(int(second[-12:]) - 2)}")
-    data = session.events[7]["data"]
+    data = session.events[8]["data"]
     data["model"] = "claude-sonnet-4.5"
     assert taken(session) == ({thinking, first, second, third}, None)
     data["model"], data["reasoningBlocks"] = "gpt-6.2", {"provider": "openai-responses"}
-    assert taken(session) == ({thinking, first, session.events[7]["id"], second, third}, None)
+    assert taken(session) == ({thinking, first, session.events[8]["id"], second, third}, None)
 
 
 def test_failed_calls_have_their_exit_code_and_finding():

@@ -83,7 +83,7 @@ def test_later_turns_stay_behind_what_comes_back(copilot):
     copilot.scan(**LEAN)
     later = [
         {"type": kind, "id": f"{number}" * 36, "data": {"content": "go on"}}
-        for number, kind in enumerate(("user.message", "assistant.message"))
+        for number, kind in enumerate(("user.message", "assistant.message", "assistant.turn_end"))
     ]
     append(path, later)
     copilot.restore_all(pristine=True)

@@ -48,7 +48,8 @@ class EventFacts(Struct, frozen=True, gc=False):
     """What only the chain, or the measure, asks of an event."""
 
     of_subagent: bool = False
-    turn: str | None = None  # why it leaves the last turn open; "": it ends it; None: neither
+    # Why it leaves the last turn open; "": it ends it; None: neither; _ENDED: it may end it.
+    turn: str | None = None
     call: tuple[str, str] | None = None  # the id of a call that begins, and its tool
     compaction: str = ""  # the id of the attempt that begins or succeeds here
     window: int | None = None  # the limit of a request, in tokens
@@ -66,6 +67,9 @@ _OPEN = {
     "prompt": "the last turn is open: a prompt", "result": "the last turn is open: a result",
     "reply": "the last turn is open: a call", "assistant.turn_start": "the last turn is open",
 }  # fmt: skip
+# Each request of a turn has this end. After a reply without a call, it is that of the turn.
+_ENDED = "assistant.turn_end"
+_UNENDED = "the last turn is open: its end is not written"
 _STEPS = ("prompt", "reply", "result")
 _ENDS = ("session.shutdown", "abort", "session.error")
 # What a compaction was asked with, twice. Nothing reads it.
@@ -92,7 +96,9 @@ class CopilotChain(Chain):
             self.count(index, entry, live=index not in self.dead)
             if entry.role == "prompt":
                 self.last_user = index
-            if event.turn is not None:
+            if event.turn == _ENDED:
+                self.open_turn = None if self.open_turn == _UNENDED else self.open_turn
+            elif event.turn is not None:
                 self.open_turn = event.turn or None
         if entries and not entries[-1].terminated and entries[-1].own is None:
             self.open_turn = STILL_WRITTEN
@@ -119,7 +125,7 @@ def _compacted(entries: Sequence[Entry], events: Sequence[EventFacts]) -> int:
 
 class Copilot(Format):
     name = "copilot"
-    version = 2
+    version = 3
     archives = None
     copies = frozenset(path[-1] for path in _ASKED.values() if isinstance(path[-1], str))
     screen = frozenset({_SHOWN})
@@ -251,10 +257,10 @@ def _result(data: JsonObject) -> ToolResult:
 def _turn(kind: str, step: TurnStep) -> str | None:
     """Return what an event says about the last turn, as in EventFacts."""
     if step.role == "reply" and not step.calls:
-        return ""
+        return _UNENDED
     if kind in _ENDS:
         return ""
-    return _OPEN.get(step.role or kind)
+    return kind if kind == _ENDED else _OPEN.get(step.role or kind)
 
 
 def _begun(kind: str, data: JsonObject) -> tuple[str, str] | None:
