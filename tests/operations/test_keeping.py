@@ -219,9 +219,7 @@ def test_recorded_absence_of_an_earlier_version_counts_as_first_seen(world, cloc
 # --- every byte is searched ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["copy.jsonl", "s.jsonl.reset.2027", "s.jsonl~", "s.jsonl.1", "checkpoint-one.json"]
-)
+@pytest.mark.parametrize("name", ["copy.jsonl", "s.jsonl.reset.2027", "s.jsonl~", "s.jsonl.1"])
 def test_placeholder_that_no_scan_saw_holds_its_value(world, clock, pruned, name):
     """A restored value is kept while its placeholder is in any copy, and a month after that."""
     path, ident, _ = pruned

@@ -128,6 +128,14 @@ def note_roots(paths: Iterable[str]) -> None:
 
 
 def is_no_session(path: str) -> bool:
+    """Check whether what has the name of a session or an archive is neither, by its place."""
+    name = os.path.basename(path)
+    if ".jsonl" not in name and _ARCHIVE.search(name):
+        return not any(
+            home.archives and re.search(home.archives, name)
+            and (home.holds(path) or home not in _WITH_OTHERS)
+            for home in _HOMES
+        )  # fmt: skip
     return any(home.holds(path) and home.owner(path) is None for home in _WITH_OTHERS)
 
 

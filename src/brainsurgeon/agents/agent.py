@@ -46,7 +46,7 @@ class Home:
     """Where an agent keeps its sessions, and what it says there about them."""
 
     side_files = ""  # a regular expression that finds names `*.jsonl` of files that are no sessions
-    archives = ""  # one that finds names of archived sessions
+    archives = ""  # one that finds names of archived sessions; if not `*.jsonl*`, where it `holds`
     skipped: frozenset[str] = frozenset()  # names of directories without sessions
     copies: tuple[str, ...] = ()  # names of directories beside sessions with copies of values
     name_pattern = ""  # what matches the name of a session whose end, the group, is its id

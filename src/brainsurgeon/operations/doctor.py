@@ -416,7 +416,7 @@ def placeholders_in_archives(settings: RootSettings) -> Iterator[PlaceholdersLef
             continue
         try:
             entries: Iterable[str] = placeholders.entries_with_placeholders(file)
-            if file.name.endswith(".zst"):
+            if file.name.endswith(placeholders.UNFILLED):
                 entries = placeholders.placeholders_in(file, interruption.check)
             yield from _in_archive(file.path, entries)
         except RefusedError:

@@ -51,7 +51,7 @@ from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import carry_out
 from brainsurgeon.rewrite.recover import UNFINISHED, Rewrite, Unfinished, finish, finish_now
 from brainsurgeon.sessions.discovery import current_state, is_archive, open_session
-from brainsurgeon.sessions.placeholders import sessions_and_archives
+from brainsurgeon.sessions.placeholders import UNFILLED, sessions_and_archives
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import daemon_holder, translated
 from brainsurgeon.store.journal import LEAST_WAIT
@@ -286,7 +286,7 @@ def restore_all(
     archives = [] if session else list(placeholders_in_archives(settings))
     files = {
         file.path: file for file in sessions_and_archives(settings.root_directories())
-        if not file.path.endswith(".zst")
+        if not file.path.endswith(UNFILLED)
     }  # fmt: skip
     chosen += [
         Session(archive.session, archive.session, files[archive.session], None)

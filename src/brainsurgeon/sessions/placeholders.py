@@ -35,6 +35,9 @@ _UNPACKERS: dict[bytes, Callable[[], Any]] = {  # by the first bytes of a file
 }
 
 
+UNFILLED = (".zst", ".json")  # how names of archives end in which nothing is restored
+
+
 def sessions_and_archives(roots: Iterable[Root]) -> Iterator[SessionFile]:
     items = discover(roots, agents.is_archive_name, any_format)
     return (item for item in items if isinstance(item, SessionFile))

@@ -9,6 +9,7 @@ import pytest
 from brainsurgeon import api
 from brainsurgeon.lookup.sessions import session_named
 from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from building.gemini import LONG, PICTURE, Chat, running
 from building.world import SAMPLES, World, append
 
@@ -196,6 +197,29 @@ def test_names_have_the_project_and_the_beginning_of_the_id(gemini):
     assert named.title == f"gemini:demo/{NAME}"
     gemini.scan(**LEAN)
     assert (gemini.place / "checkpoint-one.json").read_text() == old
+
+
+def test_older_files_and_saved_conversations_are_archives_in_this_home_only(gemini):
+    """A placeholder in them holds its value, and a restore names it; elsewhere, none is read."""
+    text = json.dumps({"sessionId": "s", "messages": [{"text": "[[extracted-x]]"}]}, indent=2)
+    paths = [
+        place / name for place, name in (
+            (gemini.directory, f"{NAME}.json"), (gemini.place, "checkpoint-one.json"),
+            (gemini.root, "session-one.json"), (gemini.root, "checkpoint-one.json"),
+        )
+    ]  # fmt: skip
+    for path in paths:
+        path.write_text(text)
+    found = {
+        file.path: file for file in sessions_and_archives(gemini.settings().root_directories())
+    }
+
+    assert found.keys() == {str(path) for path in paths[:2]}
+    for file in found.values():
+        assert placeholders_in(file, bool) == {"[[extracted-x]]"}
+    answers = {one.session: one.left[0] for one in gemini.restore_all()}
+    assert answers.keys() == found.keys()
+    assert all(left.startswith("[[extracted-x]]: this archive is not") for left in answers.values())
 
 
 def test_evidence_lists_a_call_once_however_often_it_stands(gemini):
