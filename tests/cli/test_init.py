@@ -4,6 +4,8 @@ import json
 import os
 import resource
 import shlex
+import subprocess
+import sys
 import tomllib
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +125,8 @@ class Newcomer:
 
 
 @pytest.fixture
-def newcomer(own_home, tmp_path):
+def newcomer(own_home, tmp_path, monkeypatch):
+    monkeypatch.delenv("SHELL", raising=False)  # the machine's, for which completion is installed
     return Newcomer(own_home, tmp_path / "tools")
 
 
@@ -729,6 +732,22 @@ def test_init_as_json_is_one_document(newcomer):
         "configuration"
     )
     assert Path(answer["offers"][0]["steps"][0]["path"]).exists() is False
+
+
+def test_init_installs_completion_for_the_shell(newcomer):
+    """In bash, a command line is completed after `init`, and `--undo` removes the file."""
+    newcomer.init("--yes", SHELL="/bin/bash")
+    script = newcomer.home / ".local/share/bash-completion/completions/brainsurgeon"
+    words = "COMP_WORDS=(brainsurgeon doc) COMP_CWORD=1"
+    completed = subprocess.run(
+        ["bash", "-c", f'. "$1"; {words}; _brainsurgeon_completion "$2"; echo "$COMPREPLY"', "-",
+         script, Path(sys.executable).parent / "brainsurgeon"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    newcomer.init("--undo", "--yes")
+
+    assert completed == "doctor\n"
+    assert not script.exists()
 
 
 def test_init_undo_prints_how_to_purge_the_store(newcomer):

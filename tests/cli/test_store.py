@@ -2,7 +2,7 @@
 
 import os
 
-from building.processes import error_line, json_output, program_for, run, run_parallel
+from building.processes import error_line, json_output, program_for, run
 from building.world import entry_text
 
 
@@ -29,7 +29,8 @@ def test_store_restore_and_purge_require_yes_without_a_terminal(world, entry_id,
     cli("store", "backup", target)
     before = (world.state / "store.db").read_bytes()
     refused = json_output(cli("store", "restore", target, "--json"))
-    for result in run_parallel(cli, [("store", "restore", target), ("store", "purge")]).values():
+    for words in (("restore", target), ("purge", "--even-so")):
+        result = cli("store", *words)
         assert result.returncode == 2
         assert b"--yes" in result.stderr
     assert (world.state / "store.db").read_bytes() == before
@@ -37,9 +38,12 @@ def test_store_restore_and_purge_require_yes_without_a_terminal(world, entry_id,
 
 
 def test_store_purge_refuses_while_placeholders_remain(world, entry_id, cli):
-    """`store purge` exits 1 and lists sessions with placeholders, else deletes the store."""
+    """`store purge` exits 1 and lists sessions with placeholders, else deletes the store.
+
+    It lists them before it asks.
+    """
     world.close()
-    refused = cli("store", "purge", "--yes")
+    refused = cli("store", "purge")
     report = json_output(cli("store", "purge", "--yes", "--json"))
     cli("restore", "--all")
     purged = cli("store", "purge", "--yes")

@@ -64,9 +64,16 @@ def test_container_runs_as_the_agents_user_without_other_rights(services):
 
 
 def test_container_directories_lie_on_volumes(services):
-    """Sessions and state are directories of the host; the sessions are those of the agent."""
+    """Sessions and state are directories of the host; the sessions are those of the agent.
+
+    Docker does not make the directory of the state: it would be root's, and not writable.
+    """
     ours, agents = services["brainsurgeon"], services["openclaw"]
-    mounts = [volume.rpartition(":")[2] for volume in ours["volumes"]]
+    sessions, state = ours["volumes"]
+    mounts = [sessions.rpartition(":")[2], state["target"]]
+
+    assert state["type"] == "bind"
+    assert state["bind"] == {"create_host_path": False}
 
     assert set(ours["environment"]) == {"OPENCLAW_STATE_DIR", "BRAINSURGEON_STATE_DIR"}
     assert agents["volumes"] == ours["volumes"][:1]

@@ -94,9 +94,12 @@ def purge(
       brainsurgeon store purge
     """  # noqa: D301
     settings = options.load_settings()
-    if not yes:
-        _ask(f"Remove the store in {settings.state_dir}, with every stored value?")
-    done = operations.store.purge(settings, even_so=even_so)
+
+    def confirm() -> None:
+        if not yes:
+            _ask(f"Remove the store in {settings.state_dir}, with every stored value?")
+
+    done = operations.store.purge(settings, confirm, even_so=even_so)
     options.print_answer(done, render.sessions.purge, done)
     raise typer.Exit(0 if done.removed else 1)
 

@@ -153,7 +153,8 @@ def set_up(
     # A service does not have the shell's XDG_CONFIG_HOME.
     default = os.path.expanduser("~/.config/brainsurgeon/config.toml")
     options = () if path == default or path.startswith("/etc/") else ("--config", path)
-    offers = [Offer("a configuration, and the man page", (step, manual), asked=True)]
+    steps = (step, manual, *_completion(program, record))
+    offers = [Offer("a configuration, the man page, completion", steps, asked=True)]
     if systemd or (offer_more and _systemd_runs()):
         offers.append(_systemd(program, options, settings, record, asked=systemd))
     if cron or (offer_more and shutil.which("crontab") and not _systemd_runs()):
@@ -165,6 +166,16 @@ def set_up(
     return Setup(
         tuple(every_home), foreign, settings, record, tuple(offers), tuple(warnings), unused
     )
+
+
+def _completion(program: Command, record: Record) -> Iterator[FileStep]:
+    """Yield the step for a shell that finds completions by the name of their file."""
+    directories = {"bash": "~/.local/share/bash-completion/completions/brainsurgeon",
+                   "fish": "~/.config/fish/completions/brainsurgeon.fish"}  # fmt: skip
+    shell = os.path.basename(os.environ.get("SHELL", ""))
+    if path := directories.get(shell):
+        script = _call(("env", f"_BRAINSURGEON_COMPLETE=source_{shell}", *program), 20).stdout
+        yield _file_step(f"completion for {shell}", os.path.expanduser(path), script, record)
 
 
 def _systemd(
@@ -233,7 +244,10 @@ def _cron(program: Command, options: Command, *, asked: bool) -> Offer:
 def _without_systemd() -> str:
     if shutil.which("crontab"):
         return "`brainsurgeon init --cron` adds a line for cron"
-    return "run `brainsurgeon run` under a process supervisor, as in deploy/compose.yaml"
+    return (
+        "here are neither systemd nor cron: run `brainsurgeon run` under a process supervisor,"
+        " as in deploy/compose.yaml"
+    )
 
 
 def command_for_service(setup: Setup) -> str | None:
@@ -334,7 +348,7 @@ def _configuration(homes: Iterable[FoundHome]) -> str:
         for line in head.splitlines()
     ]
     roots = "\n".join(
-        f"# {home.agent}{f', {home.note}' if home.note else ''}\n"
+        f"# {home.agent}{f': {home.note}' if home.note else ''}\n"
         f"[[roots]]\npath = {json.dumps(home.path, ensure_ascii=False)}\n"
         for home in homes
     )

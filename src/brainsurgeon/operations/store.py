@@ -57,8 +57,13 @@ def _open(directory: str) -> tuple[Store, tuple[reports.PlaceholdersLeft, ...]]:
     return Store(database.empty_database(), directory, None), (unread,)
 
 
-def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
-    """Remove the store. Without `even_so`, keep it if placeholders may be left."""
+def purge(
+    settings: Settings, confirm: Callable[[], None] = lambda: None, *, even_so: bool = False
+) -> reports.Purge:
+    """Remove the store, unless `confirm` raises.
+
+    Without `even_so`, keep it if placeholders may be left, without asking.
+    """
     directory = settings.state_dir
     if not (os.path.lexists(database.database_path(directory)) or database.may_exist(directory)):
         check_store(settings)
@@ -73,6 +78,7 @@ def purge(settings: Settings, *, even_so: bool = False) -> reports.Purge:
                 left = *unread, *found, *placeholders_in_archives(settings)
             if left:
                 return reports.Purge(directory, left)
+        confirm()
         return reports.Purge(directory, (), removed=True, left=tuple(backup.remove(directory)))
 
 
