@@ -14,7 +14,7 @@ from brainsurgeon.errors import (
     NotFoundError,
 )
 from brainsurgeon.model.entries import KINDS
-from brainsurgeon.model.text import iso
+from brainsurgeon.model.text import iso, minute
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.show import show as operation
 from brainsurgeon.render.sessions import SUGGESTION, restored, restored_json
@@ -700,7 +700,7 @@ def test_protection_survives_a_lost_restored_field(world, conversation, pruned, 
     clock.now += 60
 
     assert world.scan().values_extracted == 0
-    assert kept_reasons(world)["restored 60 s ago"] == 1
+    assert kept_reasons(world)[f"restored, and kept until {minute(clock() + 540)}"] == 1
 
 
 # --- deleted sessions ----------------------------------------------------------------------------

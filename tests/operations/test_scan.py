@@ -12,10 +12,11 @@ from brainsurgeon.agents.openclaw.format import OpenClaw
 from brainsurgeon.files import exchange, leases
 from brainsurgeon.model.entries import KINDS, unnumbered
 from brainsurgeon.model.reports import Watch
-from brainsurgeon.model.text import iso
+from brainsurgeon.model.text import iso, minute
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.operations.status import status
 from brainsurgeon.render.formatting import document
+from brainsurgeon.render.runs import report as report_lines
 from brainsurgeon.render.runs import report_json
 from building.claw import migrate
 from building.version_diff import parse, replaced_values
@@ -450,13 +451,26 @@ def test_scan_reads_unchanged_files_again_under_other_rules(world, session):
     assert world.scan().sessions_changed == 1
 
 
+def test_dry_run_of_a_named_session_says_why_nothing_changes(world, session, clock):
+    """Its values are listed by their reasons to stay, also when none would be extracted."""
+    path = world.directory / "s.jsonl"
+    world.scan()
+    world.restore(session)
+    report = world.scan(dry_run=True, only=[str(path)], named=True)
+    lines = "\n".join(report_lines(report))
+
+    assert "main/s: unchanged, nothing to extract\n  = 3 values" in lines
+    assert "  = 1 value (2,000 characters) stays: restored, and kept until " in lines
+    assert world.scan(dry_run=True).sessions == []
+
+
 def test_scan_reads_an_unchanged_file_after_a_protection(world, session, clock):
     """At the end of its protection an entry of an unchanged file is extracted again."""
     path = world.directory / "s.jsonl"
     world.scan()
     world.restore(session)
 
-    assert kept_reasons(world)["restored 0 s ago"] == 1
+    assert kept_reasons(world)[f"restored, and kept until {minute(clock() + 600)}"] == 1
     assert world.scan().sessions_changed == 0
 
     clock.now += 599

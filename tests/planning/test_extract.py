@@ -68,7 +68,7 @@ def test_dead_part_of_any_kind_is_extracted(kind):
         ({"position": 2}, "recent"),
         ({"extractable": 5}, "recent by its _extractable"),
         ({"extractable": False}, "pinned"),
-        ({"restored_at": NOW - 1}, "restored 1 s ago"),
+        ({"restored_at": NOW - 1}, "restored, and kept until 2026-02-20T12:10Z"),
         ({"part": replace(UNSENT, chars=500)}, "short"),
         ({"part": replace(UNSENT, locked="x")}, "not extractable: x"),
     ],
@@ -109,7 +109,7 @@ TABLE = (
     ("name", "a1", "already extracted"),
     ("entry", {"extractable": False}, "pinned"),
     ("entry", {"extractable": True}, None),
-    ("entry", {"restored_at": NOW - 60}, "restored 60 s ago"),
+    ("entry", {"restored_at": NOW - 60}, "restored, and kept until 2026-02-20T12:09Z"),
     ("entry", {"extractable": 4}, "recent by its _extractable"),
     ("entry", {"position": 2}, "recent"),
     ("part", {"kind": "assistant", "tool": None}, "no rule for this kind or tool"),
@@ -174,12 +174,12 @@ def test_extractable_number_replaces_keep_recent(window, position, why):
 @pytest.mark.parametrize(
     ("ago", "decision"),
     [
-        (0, Keep("restored 0 s ago", until=NOW + 600)),
-        (599, Keep("restored 599 s ago", until=NOW + 1)),
-        (599.5, Keep("restored 600 s ago", until=NOW + 0.5)),
+        (0, Keep("restored, and kept until 2026-02-20T12:10Z", until=NOW + 600)),
+        (599, Keep("restored, and kept until 2026-02-20T12:01Z", until=NOW + 1)),
+        (599.5, Keep("restored, and kept until 2026-02-20T12:01Z", until=NOW + 0.5)),
         (600, Extract("tool_result of 501 characters, 3 messages back")),
         (601, Extract("tool_result of 501 characters, 3 messages back")),
-        (-30, Keep("restored 0 s ago", until=NOW + 630)),
+        (-30, Keep("restored, and kept until 2026-02-20T12:11Z", until=NOW + 630)),
     ],
 )
 def test_protection_of_a_restored_value_ends_on_time(ago, decision):

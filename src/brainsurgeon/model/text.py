@@ -1,5 +1,6 @@
 """Escape text that may contain anything, and format numbers, times and durations."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -86,6 +87,11 @@ def about(number: int) -> str:
 
 def iso(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def minute(moment: float) -> str:
+    """Return the first full minute at or after a Unix time, in ISO 8601."""
+    return f"{iso(math.ceil(moment / 60) * 60)[:-4]}Z"
 
 
 def parse_time(text: object, zone: tzinfo | None = UTC) -> float | None:

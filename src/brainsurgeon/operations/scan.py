@@ -19,7 +19,7 @@ from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
 from brainsurgeon.model.records import FileState
 from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionFile, Unreadable
-from brainsurgeon.model.text import iso
+from brainsurgeon.model.text import minute
 from brainsurgeon.model.turns import Fullness
 from brainsurgeon.operations.pause import pauses
 from brainsurgeon.operations.troubles import everything_below
@@ -105,7 +105,7 @@ def scan(
     StoppedError, the run ends. Rewrites that it cannot finish quickly are left to recovery.
     """
     begun = time.monotonic()
-    report = ScanReport(dry_run, settings.enabled)
+    report, only = ScanReport(dry_run, settings.enabled), only or Chosen()
     if not store.facts.get("last_run_at"):
         # These modules are slow to import.
         from brainsurgeon.operations.init import unused_homes, used_homes  # noqa: PLC0415
@@ -114,11 +114,10 @@ def scan(
     if dry_run:
         from brainsurgeon.operations.status import describe_databases  # noqa: PLC0415
 
-        report.databases = describe_databases(settings)
+        report.databases = [] if only.paths else describe_databases(settings)
         report.interrupted = [rewrite.path for rewrite in store.interrupted_rewrites()]
     else:
         report.recovered = recover.recover(store)
-    only = only or Chosen()
     work = _Scan(settings, store, clock, report, watch or Watch(), only, kept)
     with store.runs.run(only.command, clock()) if not dry_run else nullcontext():
         work.run()
@@ -231,7 +230,7 @@ class _Scan:
             if self._memory.visit(file, now):
                 state = self._memory.state_of(file.path)
                 if state and state.outcome == FAILED and state.due_at:
-                    why = f"{state.reason}; tried again at {iso(state.due_at + 59)[:-4]}Z"
+                    why = f"{state.reason}; tried again at {minute(state.due_at)}"
                     self._count(_without_change(file, state.format, "deferred", why))
                     return
                 if state is None or state.outcome != IN_MEMORY:
@@ -279,7 +278,7 @@ class _Scan:
         self._report.count(outcome)
         known = self._memory.state_of(outcome.path) if outcome.outcome == "changed" else None
         self._report.files_skipped_before += known is not None and known.outcome == "skipped"
-        if outcome.outcome != "unchanged":
+        if outcome.outcome != "unchanged" or (self._report.dry_run and self._only):
             self._ended(outcome)
         before = self._memory.failed_before
         if outcome.outcome == "failed" and before(outcome.path) != outcome.reason:

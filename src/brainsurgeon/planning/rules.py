@@ -17,7 +17,7 @@ from brainsurgeon.model.entries import (
 from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rule, ValueRules
 from brainsurgeon.model.session_files import OFF_BRANCH, Fingerprint
-from brainsurgeon.model.text import counted, iso, parse_time
+from brainsurgeon.model.text import counted, iso, minute, parse_time
 from brainsurgeon.planning.snapshot import Snapshot, is_override
 
 LAST = 2  # upper limit of `keep_recent` for superseded values
@@ -103,7 +103,7 @@ def _by_override(value: Value, entry: EntryState, rules: ValueRules, now: float)
         return Extract(f"{_describe(value, entry)}, forced by _extractable", forced=True)
     restored_at = entry.restored_at
     if restored_at is not None and now < (until := restored_at + rules.keep_after_restore):
-        return Keep(f"restored {max(0, round(now - restored_at))} s ago", until)
+        return Keep(f"restored, and kept until {minute(until)}", until)
     if entry.emptied and value.kind in ("thinking", "tool_result"):
         return Extract(f"{value.kind} of {value.chars:,} characters, of an archived turn")
     return _by_rule(value, entry, rules, override)

@@ -169,7 +169,9 @@ def database_notes(listed: Sequence[reports.DatabaseStatus]) -> list[str]:
 def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> list[str]:
     name = safe(title(outcome.session))
     if outcome.outcome != "changed":
-        return [f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"]
+        why = f"{name}: {outcome.outcome}, {safe(in_local_time(outcome.reason))}"
+        plan = outcome.plan if dry_run else None
+        return [why, *(_explain(plan, verbose=verbose) if plan else ())]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"
     step = f", step {outcome.full.step}" if outcome.full and outcome.full.step else ""
     lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}{step}"]
@@ -192,7 +194,9 @@ def _explain(plan: Plan, *, verbose: bool) -> list[str]:
     for (reason,), (values, size) in sums.ranked():
         stay = "stays" if values == 1 else "stay"
         number = counted(values, "value")
-        lines.append(f"  = {number} ({counted(size, 'character')}) {stay}: {safe(reason)}")
+        lines.append(
+            f"  = {number} ({counted(size, 'character')}) {stay}: {safe(in_local_time(reason))}"
+        )
     return lines
 
 
@@ -390,18 +394,13 @@ def status(
     daemon, store, tokens, places = state.daemon, state.store, state.tokens, state.places
     running = f"running, pid {daemon.daemon_pid}" if daemon.daemon_pid else "not running"
     states = ", ".join(f"{number:,} {name}" for name, number in state.sessions_by_state.items())
-    net = store.bytes_saved - store.store_size_bytes
     lines = [
         f"daemon     {running}",
-        f"full scans {_runs(daemon.last_run_at, daemon.next_run_at, now)}",
-        f"retention  {_runs(daemon.last_retention_run_at, daemon.next_retention_run_at, now)}",
+        f"full scan  {_times(daemon.last_run_at, daemon.next_run_at, now)}",
+        f"retention  {_times(daemon.last_retention_run_at, daemon.next_retention_run_at, now)}",
         f"sessions   {states or 'none found'}",
-        f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
-        f"tokens     about {about(tokens.tokens_saved)} are not sent any more",
-        f"store      {bytes_(store.store_size_bytes)} in {safe(store.store_path)}",
-        f"net        {bytes_(net)} less disk space than without brainsurgeon" if net >= 0
-        else f"net        {bytes_(-net)} more disk space than without brainsurgeon, so far",
-    ]  # fmt: skip
+        *_savings(store, tokens),
+    ]
     if store.bytes_padded:
         lines.append(f"padded     {PADDED.format(bytes_(store.bytes_padded))}")
     lines += paused(state.pauses)
@@ -429,11 +428,11 @@ def status(
         (
             one.path,
             str(one.sessions_seen),
-            "-" if one.problem and not one.sessions_seen else one.protocol,
+            one.protocol if one.sessions_seen else "-",
         )
         for one in places.roots
     ]
-    lines += ["", table(("root", "sessions", "replacement relies on"), rows)]
+    lines += ["", table(("root", "sessions", "changes guarded by"), rows)]
     lines += databases(places.databases)
     return "\n".join(lines + homes(places.homes, config))
 
@@ -442,9 +441,22 @@ def _some(lines: Iterable[str]) -> list[str]:
     return first([*lines], _MOST, "  … and {} more, with --json")
 
 
-def _runs(last: float | None, following: float | None, now: float) -> str:
-    when = "-" if last is None else f"{local(last)} ({ago(last, now)})"
-    return f"last {when}, next {local(following) if following is not None else '-'}"
+def _savings(store: reports.StoreStatus, tokens: reports.TokensStatus) -> list[str]:
+    place = safe(store.store_path)
+    if not store.store_size_bytes:
+        return [f"store      none yet: the first value makes it in {place}"]
+    net = store.bytes_saved - store.store_size_bytes
+    return [
+        f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
+        f"tokens     about {about(tokens.tokens_saved)} are not sent any more",
+        f"store      {bytes_(store.store_size_bytes)} in {place}",
+        f"disk       {bytes_(abs(net))} {'less' if net >= 0 else 'more'} used than without it",
+    ]
+
+
+def _times(last: float | None, following: float | None, now: float) -> str:
+    done = "never" if last is None else f"{local(last)} ({ago(last, now)})"
+    return done if following is None else f"{done}, next {local(following)}"
 
 
 # `prometheus_client` is not used: its import takes 45 ms, and it keeps the figures in memory, while

@@ -8,7 +8,7 @@ from typing import Any
 from brainsurgeon.model import reports
 from brainsurgeon.model.entries import dotted
 from brainsurgeon.model.plans import Amount, Decision, Plan, Removal
-from brainsurgeon.model.text import about, bytes_, counted, iso, lasting
+from brainsurgeon.model.text import about, bytes_, counted, iso, lasting, minute
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import ALREADY, ONE_ROUND, ArchiveRecord, Fullness, Verdict
 from brainsurgeon.render.formatting import (
@@ -250,7 +250,7 @@ def relief(done: reports.Relief, *, dry_run: bool) -> str:
     ]
     if done.protected:
         protected, until = done.protected
-        end = in_local_time(f"{iso(until)[:-4]}Z")
+        end = in_local_time(minute(until))
         lines.append(f"  {bytes_(protected)} protected until {end}; --now extracts them")
     if done.least is not None:
         least = f"{done.least:,} tokens would remain, but {done.room:,} fit"
@@ -344,13 +344,13 @@ def why(answer: reports.Explained) -> str:
         tool = f" of {safe(one.tool)}" if one.tool else ""
         lines += [
             f"{safe(dotted(one.path))}: {one.kind}{tool}, {counted(one.chars, 'character')}",
-            f"  {goes if one.extracts else 'stays'}: {safe(one.reason)}",
-            *([f"  changed by: {safe(one.otherwise)}"] if one.otherwise else []),
+            f"  {goes if one.extracts else 'stays'}: {safe(in_local_time(one.reason))}",
+            *([f"  changed by: {safe(in_local_time(one.otherwise))}"] if one.otherwise else []),
         ]
     if not answer.decisions:
         lines.append("no value that could be extracted")
     if answer.deferred:
-        lines.append(f"not now: {safe(answer.deferred)}")
+        lines.append(f"not now: {safe(in_local_time(answer.deferred))}")
     return "\n".join(lines)
 
 
@@ -425,7 +425,7 @@ def context(
     if pending := context.plan.handled.requests:
         lines.append(f"the next scan would carry out {counted(len(pending), 'request')}")
     if context.plan.deferred:
-        lines.append(f"deferred: {safe(context.plan.deferred)}")
+        lines.append(f"deferred: {safe(in_local_time(context.plan.deferred))}")
     taken = context.plan.extracted
     pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
     values = counted(len(taken), "value")
@@ -435,7 +435,7 @@ def context(
     lines.append("and would keep")
     lines += [
         f"  = {kept.values:,} {kept.kind}{' of ' + safe(kept.tool) if kept.tool else ''} "
-        f"({kept.chars:,} characters): {kept.reason}"
+        f"({kept.chars:,} characters): {in_local_time(kept.reason)}"
         for kept in context.plan.kept
     ]
     lines += [f"warning: {safe(warning)}" for warning in context.plan.warnings]

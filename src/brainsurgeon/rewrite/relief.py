@@ -17,7 +17,7 @@ from brainsurgeon.model.plans import Outcome, Plan, Result
 from brainsurgeon.model.providers import LONG_LIFE, price_of
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.rules import ArchiveRules, Budget, Rules, ValueIds
-from brainsurgeon.model.text import counted, iso
+from brainsurgeon.model.text import counted, minute
 from brainsurgeon.model.turns import (
     BLOCK,
     BLOCKS,
@@ -334,7 +334,7 @@ def _await_cold_cache(planner: ExaminationPlanner, fitting: Fitting) -> Fitting:
     if rules.when == "pays" and is_too_full(settings, session, state.model, plan.load):
         return fitting
     if until is not None:
-        why = f"its cache is warm until {iso(math.ceil(until / 60) * 60)[:-4]}Z"
+        why = f"its cache is warm until {minute(until)}"
         return _waiting(planner, fitting, why, until)
     placed = [(one.start, one.tokens) for one in plan.optional]
     first = reasoning.spared(rules.when, placed, risk, state, price, now)
