@@ -8,9 +8,8 @@ import json
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -69,13 +68,34 @@ Restored = TypeVar("Restored", bound=reports.SessionRestore)
 
 
 class How(Struct, frozen=True):
-    keys: Iterable[str] = ()  # of the values to restore; all if empty
+    keys: Collection[str] = ()  # of the values to restore; all if empty
     pristine: bool = False  # also remove our fields
     wait: float = 0.0  # seconds for which to wait until the session is idle
     whole: bool = False  # also restore the other entries of an archived turn
     # Selects the content of the answer. If it raises an error, nothing changes.
     select: Callable[[dict[str, Any]], dict[str, Any]] = dict
     by_tool: bool = False  # requested by a tool call, which a later scan shortens
+
+
+class _Wanted(Struct, frozen=True):
+    """The values of an entry that are to be restored."""
+
+    entry_id: str
+    values: tuple[Extraction, ...]
+    texts: dict[int, bytes]  # their JSON, by their ids
+    file: SessionFile
+    record: SessionRecord
+    others: tuple[str, ...]  # other entries of the same archived turn
+    requests: tuple[Request, ...]
+
+    def is_there(self) -> bool:
+        with suppress(OSError, RefusedError), open_session(current_state(self.file)) as opened:
+            for index, entry in enumerate(opened.transcript.entries):
+                if entry.ident == self.entry_id:
+                    here, texts = opened.parsed(index).entry, self.texts
+                    pairs = ((value_at(here, one.path), texts[one.id]) for one in self.values)
+                    return all(value == entries.decode(text) for value, text in pairs)
+        return False
 
 
 def restore(
@@ -89,124 +109,118 @@ def restore(
     FailedError if the file cannot be read or replaced.
     """
     how = how or How()
-    wanted = list(how.keys)
     named = entries.entry_named(settings, store, entry, session)
-    values = entries.own_copies_last(entries.choose(named, wanted))
-    file = file_of(named.session)
-    texts = entries.json_texts(store, values)
-    shown, same_as = entries.contents(entries.without_screen(values, wanted), texts)
-    content = how.select(shown)  # before the request: it may raise an error
+    wanted, to_agent = _found(settings, store, named, how, clock)
+    answer = to_agent if how.by_tool else replace(to_agent, redaction=None)
+    placed = store.placements.of_session(wanted.record.id) & {one.id for one in wanted.values}
+    if not (how.pristine or wanted.others or placed) and wanted.is_there():
+        why_busy = _why_not_idle(settings, store, wanted.file, answer.at)
+        already = _already(to_agent if why_busy else answer)  # the caller may be a busy agent
+        return replace(already, why_pending=why_busy)
+    try:
+        plan, not_done = _carried_out(settings, store, wanted, how, clock)
+    except NotIdleError as why:
+        _wait_for(settings, store, wanted.file, wanted.requests, clock())
+        return replace(
+            to_agent, pending=True, why_pending=str(why),
+            restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
+        )  # fmt: skip
+    at = store.extractions.restores(wanted.record.id).get(wanted.entry_id, answer.at)
+    until, result = at + settings.keep_after_restore, _result(wanted, answer, plan, not_done)
+    return result if result.already else replace(result, at=at, kept_until=until)
+
+
+def _found(
+    settings: Settings, store: Store, named: entries.EntryValues, how: How,
+    clock: Callable[[], float],
+) -> tuple[_Wanted, reports.RestoreAnswer]:  # fmt: skip
+    """Return what to restore, and the answer to an agent if that succeeds."""
+    entry_id, values = named.entry_id, entries.own_copies_last(entries.choose(named, how.keys))
+    file, texts = file_of(named.session), entries.json_texts(store, values)
+    shown, same_as = entries.contents(entries.without_screen(values, how.keys), texts)
+    content = how.select(shown)  # before the session is recorded: it may raise an error
     record, now = recorded(with_record(store, named.session)), clock()
-    previous = store.extractions.restores(record.id).get(named.entry_id)
-    request = Request(record.id, "redact", now, named.entry_id, lapses_at=now + _REDACTION_WAIT)
-    redaction = None if settings.keep_purge_control_calls else request
+    redaction = Request(record.id, "redact", now, entry_id, lapses_at=now + _REDACTION_WAIT)
     answer = reports.RestoreAnswer(
-        named.entry_id, record.title, same_as, content=content, pending=False,
-        missed=entries.unknown_keys(named.values, wanted),
-        sizes={dotted(value.path): value.size for value in values}, at=now, previous=previous,
-        answer_id=secrets.token_hex(8), redaction=redaction if how.by_tool else None,
+        entry_id, record.title, same_as, content=content, pending=False,
+        missed=entries.unknown_keys(named.values, how.keys),
+        sizes={dotted(value.path): value.size for value in values}, at=now,
+        previous=store.extractions.restores(record.id).get(entry_id),
+        answer_id=secrets.token_hex(8),
+        redaction=None if settings.keep_purge_control_calls else redaction,
         to_agent=calling_session() is not None,
     )  # fmt: skip
-    already = replace(answer, already=True, at=now if previous is None else previous)
-    has_originals = partial(_has_originals, entry_id=named.entry_id, values=values, texts=texts)
-    placed = store.placements.of_session(record.id)
     others = _others_of_turn(settings, store, named, now) if how.whole else ()
-    is_placed = any(value.id in placed for value in values)
-    if not (how.pristine or others or is_placed) and has_originals(file):
-        why_busy = _why_not_idle(settings, store, file, now)
-        by_agent = how.by_tool or bool(why_busy)  # the agent of a busy session may be the caller
-        return replace(already, why_pending=why_busy, redaction=redaction if by_agent else None)
-    of_session = _restore_request(settings, record, now, pristine=how.pristine)
-    paths = tuple(value.path for value in values) if wanted else None
-    requests = (
-        replace(of_session, entry_id=named.entry_id, paths=paths),
-        *(replace(of_session, entry_id=entry_id) for entry_id in others),
-    )
-    deadline = now + how.wait
-    keeping = partial(_keeping, settings, store, file, requests, now)
-    kept = nullcontext if how.by_tool else keeping
+    request = Request(record.id, "restore", now, entry_id, pristine=how.pristine)
+    paths = tuple(value.path for value in values) if how.keys else None
+    requests = replace(request, paths=paths), *(replace(request, entry_id=one) for one in others)
+    return _Wanted(entry_id, values, texts, file, record, others, requests), answer
+
+
+def _carried_out(
+    settings: Settings, store: Store, wanted: _Wanted, how: How, clock: Callable[[], float]
+) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan, and what was not done. Raises NotIdleError if waiting did not help.
+
+    If the session is blocked, the requests of a person are kept.
+    """
+    file, requests, now = wanted.file, wanted.requests, wanted.requests[0].asked_at
     while True:
         try:
-            with kept(), store.runs.run("restore", now):
-                plan, rewrite = carry_out(settings, store, file, record, requests, clock)
-                finished = finish(rewrite)
-            break
-        except NotIdleError as why:
-            if clock() < deadline:
-                time.sleep(_TRY_AGAIN)
-                continue
-            _wait_for(settings, store, file, requests, clock())
-            return replace(
-                answer, pending=True, why_pending=str(why), redaction=redaction,
-                restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
-            )  # fmt: skip
-    not_done = plan.not_done
-    if not finished:
-        not_done += (UNFINISHED,)
-    count = sum(edit.entry_id in others for edit in plan.restorations)
-    undone = {edit.entry_id for edit in plan.fields if edit.undoes is not None}
-    if named.entry_id not in undone | {edit.entry_id for edit in plan.restorations}:
-        if has_originals(current_state(file)):
-            return replace(
-                already, others=count, missed=answer.missed + (not_done if others else ())
-            )
-        reasons = [why for ident, why in plan.handled.missed if ident == named.entry_id]
-        reason = ", ".join(reasons) or "its placeholder is no longer there"
-        raise ChangedError(
-            f"{record.title} {named.entry_id}: {reason}; the entry was left as it is. "
-            "`brainsurgeon show` still prints the value"
-        )
-    at = store.extractions.restores(record.id).get(named.entry_id, now)
-    return replace(
-        _with_result(answer, plan), at=at, others=count, missed=answer.missed + not_done,
-        kept_until=at + settings.keep_after_restore,
-    )  # fmt: skip
-
-
-@contextmanager
-def _keeping(
-    settings: Settings, store: Store, file: SessionFile, requests: Iterable[Request], now: float
-) -> Iterator[None]:
-    """Keep requests that fail because their session is blocked."""
-    try:
-        yield
-    except FailedError as why:
-        if not inspect.why_blocked(settings, store, file, now):
-            raise
-        _wait_for(settings, store, file, requests, now)
-        raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
+            with store.runs.run("restore", now):
+                plan, rewrite = carry_out(settings, store, file, wanted.record, requests, clock)
+                return plan, plan.not_done + (() if finish(rewrite) else (UNFINISHED,))
+        except NotIdleError:
+            if clock() >= now + how.wait:
+                raise
+            time.sleep(_TRY_AGAIN)
+        except FailedError as why:
+            if how.by_tool or not inspect.why_blocked(settings, store, file, now):
+                raise
+            _wait_for(settings, store, file, requests, now)
+            raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
 
 
 def _wait_for(
     settings: Settings, store: Store, file: SessionFile, requests: Iterable[Request], now: float
 ) -> None:
     """Record requests. They lapse in time, unless their session is blocked."""
-    is_blocked = inspect.why_blocked(settings, store, file, now)
-    until = None if is_blocked else now + patience(settings)
+    until = None if inspect.why_blocked(settings, store, file, now) else now + patience(settings)
     with store.transaction():
         for request in requests:
             store.requests.add(replace(request, asked_at=now, lapses_at=until))
 
 
-def _restore_request(
-    settings: Settings, record: SessionRecord, now: float, *, pristine: bool
-) -> Request:
-    until = now + patience(settings)
-    return Request(record.id, "restore", now, pristine=pristine, lapses_at=until)
+def _result(
+    wanted: _Wanted, answer: reports.RestoreAnswer, plan: Plan, not_done: tuple[str, ...]
+) -> reports.RestoreAnswer:
+    ident = wanted.entry_id
+    count = sum(edit.entry_id in wanted.others for edit in plan.restorations)
+    paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == ident}
+    fields = [edit for edit in plan.fields if edit.entry_id == ident]
+    if paths or any(edit.undoes is not None for edit in fields):
+        stamps = (
+            parse_time(json.loads(edit.before)) for edit in fields
+            if (edit.name, edit.undoes) == (RESTORED, None) and edit.before
+        )  # fmt: skip
+        return replace(
+            answer, sizes={path: size for path, size in answer.sizes.items() if path in paths},
+            previous=next(stamps, None) or answer.previous, missed=answer.missed + not_done,
+            insertions_removed=plan.insertions_removed, others=count,
+        )  # fmt: skip
+    if wanted.is_there():
+        missed = answer.missed + (not_done if wanted.others else ())
+        return replace(_already(answer), others=count, missed=missed)
+    reasons = [why for entry_id, why in plan.handled.missed if entry_id == ident]
+    reason = ", ".join(reasons) or "its placeholder is no longer there"
+    raise ChangedError(
+        f"{wanted.record.title} {ident}: {reason}; the entry was left as it is. "
+        "`brainsurgeon show` still prints the value"
+    )
 
 
-def _with_result(answer: reports.RestoreAnswer, plan: Plan) -> reports.RestoreAnswer:
-    entry_id = answer.entry_id
-    paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == entry_id}
-    sizes = {path: size for path, size in answer.sizes.items() if path in paths}
-    stamps = (
-        parse_time(json.loads(edit.before)) for edit in plan.fields
-        if (edit.entry_id, edit.name, edit.undoes) == (entry_id, RESTORED, None) and edit.before
-    )  # fmt: skip
-    return replace(
-        answer, sizes=sizes, previous=next(stamps, None) or answer.previous,
-        insertions_removed=plan.insertions_removed,
-    )  # fmt: skip
+def _already(answer: reports.RestoreAnswer) -> reports.RestoreAnswer:
+    return replace(answer, already=True, at=answer.previous or answer.at)
 
 
 def _others_of_turn(
@@ -240,19 +254,6 @@ def _why_not_idle(settings: Settings, store: Store, file: SessionFile, now: floa
 
 def patience(settings: Settings) -> float:  # seconds until a request lapses or a wait ends
     return max(float(settings.keep_after_restore), LEAST_WAIT)
-
-
-def _has_originals(
-    file: SessionFile, *, entry_id: str, values: Iterable[Extraction], texts: dict[int, bytes]
-) -> bool:
-    with suppress(OSError, RefusedError), open_session(file) as opened:
-        listed = enumerate(opened.transcript.entries)
-        index = next((at for at, entry in listed if entry.ident == entry_id), None)
-        here = {} if index is None else opened.parsed(index).entry
-        return bool(here) and all(
-            value_at(here, one.path) == entries.decode(texts[one.id]) for one in values
-        )
-    return False
 
 
 def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> None:
@@ -389,7 +390,7 @@ def _restore_session(
         if answer is not None:
             return answer, None
         session = with_record(store, session)
-    request = _restore_request(settings, recorded(session), now, pristine=pristine)
+    request = Request(recorded(session).id, "restore", now, pristine=pristine)
     plans: list[Plan] = []
     restored: list[int] = []
     while True:
@@ -402,8 +403,7 @@ def _restore_session(
             now_left = _plan(settings, store, session, request, now) if plan.edits else plan
         except (BusyError, FailedError) as why:
             reason = f"{why.reason}; {UNSEEN}"
-            answer = reports.SessionRestore(title, "failed", len(restored), reason=reason)
-            return answer, rewrite
+            return reports.SessionRestore(title, "failed", len(restored), reason=reason), rewrite
         except BaseException:  # also when the program is being stopped
             finish_now(filter(None, [rewrite]))
             raise
