@@ -238,7 +238,7 @@ def test_log_names_failed_sessions_and_unreadable_roots(
 
 def test_sessions_are_logged_while_the_scan_goes_on(world, conversation, monkeypatch):
     """Changed sessions are logged before the last session is read, and a long scan shows life."""
-    monkeypatch.setattr("brainsurgeon.operations.scan.SIGN", 0.0)
+    monkeypatch.setattr("brainsurgeon.operations.scan.ALIVE_SECONDS", 0.0)
     conversation.turn()
     conversation.turn("short")
     for number in range(20):
