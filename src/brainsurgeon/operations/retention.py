@@ -154,8 +154,8 @@ class _Run:
         store, report, state = self._store, self._report, self._state
         report.values_held = store.expiry.count_held()
         moved, search = state.interval.moved, self._search()
-        new_missed_at: list[tuple[int, float | None]] = []
-        self._candidates.add_sessions(self._sights(new_missed_at))
+        sights, new_missed_at = self._sights()
+        self._candidates.add_sessions(sights)
         if moved:  # what is missing is recorded by the next run
             new_missed_at = [(ident, at) for ident, at in new_missed_at if at is None]
         else:
@@ -257,8 +257,10 @@ class _Run:
             return dict.fromkeys(self._candidates.roots(), why) | self._not_trusted
         return self._not_trusted
 
-    def _sights(self, new_missed_at: list[tuple[int, float | None]]) -> Iterator[Sight]:
-        hidden = out_of_sight(self._roots)
+    def _sights(self) -> tuple[list[Sight], list[tuple[int, float | None]]]:
+        """Return where sessions are, and since when those are missing for which this changed."""
+        hidden, sights = out_of_sight(self._roots), list[Sight]()
+        new_missed_at: list[tuple[int, float | None]] = []
         for record in self._store.sessions.all():
             root, is_there, missed = path_text(record.root), record.id in self._records, None
             is_trusted = root in self._state.roots and root not in self._not_trusted
@@ -270,7 +272,8 @@ class _Run:
                 self._not_trusted[path_text(record.agent_directory)] = HIDDEN
             if missed != record.missed_at and (missed or is_there or is_linked):
                 new_missed_at.append((record.id, missed))
-            yield record.id, root, is_there and root not in self._not_trusted, missed
+            sights.append((record.id, root, is_there and root not in self._not_trusted, missed))
+        return sights, new_missed_at
 
     def _record_missed(self, changed: list[tuple[int, float | None]]) -> None:
         for at in range(0, len(changed), _MANY_ROWS):
