@@ -10,11 +10,19 @@ from brainsurgeon.files import exchange, leases
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.operations.scan import scan
 from brainsurgeon.rewrite.recover import TOGETHER
-from brainsurgeon.store import Store
+from brainsurgeon.store import Store, open_store
 from brainsurgeon.store.catalogue import Sessions
 from brainsurgeon.store.extractions import Blobs
 from building.processes import wait_until
-from building.world import LONG_AGO, Conversation, fork, open_rewrites, sql
+from building.world import (
+    LONG_AGO,
+    Conversation,
+    appending,
+    fork,
+    open_rewrites,
+    put_session,
+    sql,
+)
 
 # Of a commit: the journal twice, the directory twice, the database.
 SYNCS = 5
@@ -217,3 +225,35 @@ def test_a_fork_is_updated_when_its_parent_is_extracted_again(world):
     assert outcomes(report) == {"a.jsonl": "changed", "b.jsonl": "changed"}
     placements = sql(world, "SELECT session_id, extraction_id FROM placements")
     assert placements == [(1, 2), (2, 2), (2, 3)]
+
+
+def test_a_copy_with_the_record_of_a_renamed_session_stays_locked(world, conversation):
+    """A copy that takes over a record in the same batch is locked until its rewrite is finished."""
+    path, moved = put_session(world, conversation, "a.jsonl"), world.base / "moved.jsonl"
+    world.scan(keep_recent=0)
+    with appending(path, conversation):
+        conversation.turn("y" * 4000)
+    before, held = path.read_bytes(), []
+    copy = world.put("b.jsonl", before)
+    record = world.store.sessions.at(str(path))
+
+    def rename(file):
+        if file.path == str(copy):
+            path.rename(moved)
+
+    def note(outcome):
+        if outcome.path == str(copy):
+            try:
+                with other.lock(record.id, patience=0):
+                    held.append(False)
+            except BusyError:
+                held.append(True)
+
+    with open_store(str(world.state)) as other:
+        report = world.scan(keep_recent=0, watch=Watch(rename, ended=note))
+
+    assert (report.sessions_changed, held) == (1, [True])
+    assert world.store.sessions.at(str(copy)).id == record.id
+    assert moved.read_bytes() == before
+    assert copy.read_bytes().count(PLACEHOLDER) == 2
+    assert open_rewrites(world) == []
