@@ -28,6 +28,22 @@ def test_scan_that_changes_nothing_prints_nothing(world, conversation, cli):
     assert first.stdout.startswith(b"no session was found below ")
 
 
+def test_quiet_scan_prints_problems_only(world, conversation, cli):
+    """With `--quiet`, a scan that changes sessions prints nothing but what went wrong."""
+    conversation.turn("x" * 5000)
+    conversation.turn("short")
+    path = world.put("s.jsonl", conversation.bytes())
+    quiet = cli("scan", "--quiet", "--config", world.config_file(keep_recent=0))
+    world.root.rename(world.base / "elsewhere")
+    failing = cli("scan", "--quiet")
+    refused = cli("scan", "--quiet", "--json")
+
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, b"", b"")
+    assert b"[[extracted-" in (world.base / "elsewhere" / path.relative_to(world.root)).read_bytes()
+    assert failing.stdout.decode().startswith(f"{world.root}: no such directory")
+    assert refused.returncode == 2
+
+
 def test_commands_work_in_an_empty_home(own_home):
     """Without configuration, sessions and store commands work; those that read create no file."""
     reading = {
@@ -229,7 +245,7 @@ def test_times_are_local_in_text_and_utc_in_json(world, entry_id, cli):
     expires = datetime.fromisoformat(value["expires_at"])
 
     assert last_run.endswith("Z")
-    assert f"last {east:%Y-%m-%d %H:%M:%S} +11" in status
+    assert f"full scan  {east:%Y-%m-%d %H:%M:%S} +11" in status
     assert f"expires {expires + timedelta(hours=11):%Y-%m-%d}" in context
     assert not re.search(r"[0-9]Z\b", status + context)
 

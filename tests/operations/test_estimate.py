@@ -50,7 +50,7 @@ def test_estimate_counts_a_session_once_that_is_named_twice(world):
 
 def test_estimate_leaves_out_sessions_without_usage(world, conversation, clock):
     """Sessions left out are counted; without prices the report has no dollars."""
-    left_out = "1 session left out: without usage, of Codex, gone, or unreadable"
+    left_out = "1 session left out: without usage, gone, or unreadable"
     assert "no session" in render.estimate(estimate_policies(world))
     conversation.turn()
     world.put("one.jsonl", conversation.bytes())

@@ -39,6 +39,7 @@ def scan(
         False, "--retention", help="Only delete expired values from the store."
     ),
     verbose: bool = Option(False, help="With --dry-run, list every value that would be extracted."),
+    quiet: bool = Option(False, help="Print only problems."),
     new_store: options.NewStore = False,
 ) -> None:
     """Replace large old values with placeholders: one run, then exit.
@@ -50,11 +51,14 @@ def scan(
       brainsurgeon scan --dry-run --session main/0f3c
     """  # noqa: D301  \b keeps the example from being reflowed
     settings = options.load_settings()
-    if verbose and not dry_run:
-        raise UsageError("--verbose needs --dry-run")
+    options.refuse(
+        ("--verbose needs --dry-run", verbose and not dry_run),
+        ("--quiet cannot be combined with --dry-run or --json",
+         quiet and (dry_run or options.given.json)),
+        ("--retention cannot be combined with --session, --verbose or --quiet",
+         only_retention and (session or verbose or quiet)),
+    )  # fmt: skip
     if only_retention:
-        if session or verbose:
-            raise UsageError("--retention cannot be combined with --session or --verbose")
         _run_retention(settings, dry_run=dry_run)
         return
     from brainsurgeon.lookup.sessions import session_named
@@ -65,18 +69,20 @@ def scan(
     with opened(settings) as store:
         only = {session_named(settings, store, name).path for name in session or ()}
         is_first = store.facts.last_run_at() is None
-        texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose)
+        texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose, quiet=quiet)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)
+        hidden = quiet or options.given.json
         gc.freeze()  # garbage collections need not examine the loaded modules
         with interruption.deferred():  # an interrupted run is reported, too
-            with options.progress_bar("looking at", sizes, quiet=options.given.json) as progress:
+            with options.progress_bar("looking at", sizes, quiet=hidden) as progress:
+                watch = Watch(progress, ended=texts.add, alive=options.show_life)
                 report = operations.scan.scan(
                     settings, store, clock=time.time, dry_run=dry_run,
-                    watch=Watch(progress, ended=texts.add, alive=options.show_life),
+                    watch=Watch(ended=texts.add) if quiet else watch,
                     only=operations.scan.Chosen(only, named=bool(only)),
                 )  # fmt: skip
             if interruption.exit_code():
-                _print_scan(settings, report, texts.texts, None)
+                _print_scan(settings, report, texts.texts, None, quiet=quiet)
         if not dry_run:
             _pass_on_signals(settings, store)
         if not (dry_run or session):
@@ -85,7 +91,7 @@ def scan(
                 retained = operations.retention.retention(settings, store, clock=time.time)
     if texts.log:
         texts.log.scan_finished(report)
-    _print_scan(settings, report, texts.texts, retained, is_first=is_first)
+    _print_scan(settings, report, texts.texts, retained, is_first=is_first, quiet=quiet)
     raise typer.Exit(1 if report.failed else 0)
 
 
@@ -102,8 +108,8 @@ def _pass_on_signals(settings: Settings, store: Store) -> None:
 class _OutcomeTexts:
     """The printed texts of a run's outcomes: they take less memory than the outcomes."""
 
-    def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool) -> None:
-        self._dry_run, self._verbose = dry_run, verbose
+    def __init__(self, settings: Settings, *, dry_run: bool, verbose: bool, quiet: bool) -> None:
+        self._dry_run, self._verbose, self._quiet = dry_run, verbose, quiet
         self.texts = list[str]()
         self.log = None
         if settings.log_level == "debug":  # the only level at which a scan logs
@@ -116,7 +122,7 @@ class _OutcomeTexts:
         if options.given.json:
             in_json = render.runs.outcome_json(outcome, self._dry_run)
             self.texts.append(json.dumps(in_json, indent=2))
-        else:
+        elif not self._quiet or outcome.outcome == "failed":
             self.texts += render.runs.outcome_lines(outcome, self._dry_run, verbose=self._verbose)
         if self.log:
             self.log.session(outcome, dry_run=self._dry_run)
@@ -124,8 +130,12 @@ class _OutcomeTexts:
 
 def _print_scan(
     settings: Settings, report: ScanReport, texts: list[str], retained: RetentionReport | None,
-    *, is_first: bool = False,
+    *, is_first: bool = False, quiet: bool = False,
 ) -> None:  # fmt: skip
+    if quiet:
+        for line in [*render.runs.problems(report), *texts]:
+            options.print_text(line)
+        return
     happened = report.sessions_changed or report.failed or report.recovered or report.dry_run
     happened = happened or bool(is_first and (report.used_homes or report.homes))
     if options.given.json:

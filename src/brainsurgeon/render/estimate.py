@@ -21,6 +21,11 @@ ASSUMPTIONS = (
 )
 
 
+_NO_DIFFERENCE = (
+    "values are small or recent, or turns follow each other sooner than scans (`quiet`)"
+)
+
+
 def estimate_json(found: Estimate) -> dict[str, Any]:
     answer = to_builtins(found)
     for part in (answer, *answer["sessions"]):
@@ -30,7 +35,7 @@ def estimate_json(found: Estimate) -> dict[str, Any]:
 
 def estimate(found: Estimate) -> str:
     left_out = counted(found.sessions_left_out, "session")
-    left_out += " left out: without usage, of Codex, gone, or unreadable"
+    left_out += " left out: without usage, gone, or unreadable"
     if not found.sessions:
         return f"no estimate; {left_out}" if found.sessions_left_out else NO_USAGE
     head, *rows = bills(found)
@@ -53,6 +58,10 @@ def estimate(found: Estimate) -> str:
     lines += ["", f"{calls} of {sessions}"]
     if found.sessions_left_out:
         lines[-1] += f"; {left_out}"
+    same = sum(len({bill.tokens_sent for bill in one.policies.values()}) == 1
+               for one in found.sessions)  # fmt: skip
+    if same:
+        lines.append(f"{counted(same, 'session')} without a difference: {_NO_DIFFERENCE}")
     return "\n".join([*lines, *textwrap.wrap(ASSUMPTIONS, WIDTH)])
 
 

@@ -66,13 +66,7 @@ def report(
     `config` is the path of the configuration. `sessions` are lines about sessions that are not in
     the report. With `verbose`, a dry run lists every value.
     """
-    lines = [f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered]
-    lines += [f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted]
-    lines += [
-        f"{safe(problem.path)}: {safe(problem.reason)}; nothing was changed there"
-        for problem in done.unreadable
-    ]
-    yield from [*lines, *databases(done.databases)]
+    yield from [*problems(done), *databases(done.databases)]
     yield from sessions
     for outcome in done.sessions:
         yield from outcome_lines(outcome, done.dry_run, verbose=verbose)
@@ -85,6 +79,17 @@ def report(
     yield from [*used(done.used_homes, config), *homes(done.homes, config)]
     if done.stopped:
         yield "interrupted" + ("" if done.dry_run else "; the next scan continues")
+
+
+def problems(done: reports.ScanReport) -> list[str]:
+    return [
+        *(f"recovered {safe(one.path)}: {safe(one.what)}" for one in done.recovered),
+        *(f"{safe(path)}: interrupted; the next scan finishes it" for path in done.interrupted),
+        *(
+            f"{safe(problem.path)}: {safe(problem.reason)}; nothing was changed there"
+            for problem in done.unreadable
+        ),
+    ]
 
 
 def paused(listed: Sequence[reports.Pause]) -> list[str]:
