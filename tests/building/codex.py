@@ -57,8 +57,11 @@ class CodexWorld(World):
             (key(path), at, entry["ordinal"] + 1),
         )
 
-    def thread(self, number=1, turns=6, base=None, **more):
-        """Write a thread. `base` is the file and the ordinal at which it begins."""
+    def thread(self, number=1, turns=6, base=None, page=None, **more):
+        """Write a thread, or another file of it, a `page`.
+
+        `base` is the file and the ordinal at which it begins.
+        """
         first, found = 0, {}
         if base:
             path, first = base
@@ -70,8 +73,9 @@ class CodexWorld(World):
         payloads = [("session_meta", {
             "id": ident, "cwd": "/w", "history_mode": "paginated", **found, **more})]  # fmt: skip
         for turn in range(turns):
-            payloads += turn_of(f"{number}-{turn}")
-        name = f"rollout-2026-11-28T18-23-3{number}-{ident}.jsonl"
+            payloads += turn_of(f"{page or number}-{turn}")
+        own = f"{ident}_{thread_id(page)}" if page else ident
+        name = f"rollout-2026-11-28T18-23-3{page or number}-{own}.jsonl"
         return self.put(name, numbered(payloads, first), age=3 * 86_400)
 
     def offsets(self):

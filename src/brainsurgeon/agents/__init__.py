@@ -30,6 +30,7 @@ AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, COPILOT, GEMINI, KILO, OPENCODE, DES
 _HOMES = tuple(agent.home for agent in AGENTS)
 _KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)
 _WITH_OTHERS = tuple(home for home in _HOMES if type(home).holds is not Home.holds)
+_IN_PARTS = tuple(home for home in _HOMES if type(home).part is not Home.part)
 _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 # The first that recognises a file is its format. What repeats its entries is never another's.
 _FORMS = [agent.form for agent in sorted(AGENTS, key=lambda one: not one.form.repeats)]
@@ -192,6 +193,11 @@ def ids_in(name: str) -> list[str]:
     """Return the name of a session, and the id in it if agents put one there."""
     matches = (re.fullmatch(pattern, name, re.DOTALL) for pattern in _NAMES)
     return [name, *(match[1] for match in matches if match)]
+
+
+def part_of(path: str) -> tuple[str, str] | None:
+    """Return the name of a session that may have several files, and what orders these."""
+    return next(filter(None, (home.part(path) for home in _IN_PARTS)), None)
 
 
 def keys_of(file: SessionFile) -> list[str]:

@@ -83,6 +83,13 @@ class Home:
     def directory_of(self, working_directory: str) -> str | None:
         return None
 
+    def part(self, path: str) -> tuple[str, str] | None:
+        """Return the name of a session that may have several files, and what orders these.
+
+        Returns None if a session of the agent is one file. The last file goes on.
+        """
+        return None
+
     def superseded(self, agent_directory: str) -> bool:
         """Check whether the agent keeps its sessions in a database and no longer uses its files."""
         return False

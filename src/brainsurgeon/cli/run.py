@@ -67,7 +67,8 @@ def scan(
     options.check_store(settings, new_store=new_store)
     opened = options.store_to_read if dry_run else partial(options.store_to_write, new_store=True)
     with opened(settings) as store:
-        only = {session_named(settings, store, name).path for name in session or ()}
+        named = [session_named(settings, store, name) for name in session or ()]
+        only = {part.path for one in named for part in one.parts}
         is_first = store.facts.last_run_at() is None
         texts = _OutcomeTexts(settings, dry_run=dry_run, verbose=verbose, quiet=quiet)
         sizes = partial(operations.scan.sizes_to_scan, settings, store, only)

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct
@@ -70,7 +71,7 @@ def entry_named(
         return _of_exact_id(settings, store, wanted, here, to_show=to_show)
     except NotFoundError:
         idents = (
-            _beginning_in(store, here, wanted)
+            sorted({*chain.from_iterable(_beginning_in(store, one, wanted) for one in here.parts)})
             if here
             else store.extractions.entries_beginning(wanted)
         )
@@ -105,10 +106,10 @@ def owned(store: Store, session: Session, values: Iterable[Extraction]) -> list[
 
 def _of_session(store: Store, session: Session, reference: str) -> EntryValues:
     values = owned(store, session, store.extractions.of_entry(reference))
-    here = _in_session(store, session, values)
-    if not here:
-        raise _nothing_extracted(entries.id_named(reference), session)
-    return EntryValues(session, here[-1].entry_id, newest(here))
+    for part in session.parts:
+        if here := _in_session(store, part, values):
+            return EntryValues(part, here[-1].entry_id, newest(here))
+    raise _nothing_extracted(entries.id_named(reference), session)
 
 
 def attributable(store: Store, session: Session, values: Iterable[Extraction]) -> list[Extraction]:
@@ -132,7 +133,7 @@ def _in_session(store: Store, session: Session, values: list[Extraction]) -> lis
     return here or _in_file(store, session, values)
 
 
-def _beginning_in(store: Store, session: Session, beginning: str) -> list[str]:
+def _beginning_in(store: Store, session: Session, beginning: str) -> set[str]:
     """Return the entries with extracted values in a session whose ids have this beginning.
 
     The store is asked, and the file is read, once for all of them.
@@ -145,7 +146,7 @@ def _beginning_in(store: Store, session: Session, beginning: str) -> list[str]:
         if value.id in placed or (record and value.session_id == record.id)
     }  # fmt: skip
     others = [value for value in values if value.entry_id not in here]
-    return sorted(here | {value.entry_id for value in _in_file(store, session, others)})
+    return here | {value.entry_id for value in _in_file(store, session, others)}
 
 
 def _in_file(store: Store, session: Session, values: list[Extraction]) -> list[Extraction]:
@@ -248,7 +249,7 @@ def entry_in(
     if session:
         chosen = session_named(settings, store, session)
         file_of(chosen)
-        listed, where = [chosen], session if isinstance(session, str) else session.path
+        listed, where = [*chosen.parts], session if isinstance(session, str) else session.path
     else:
         listed, where = all_sessions(settings, store), "any session"
     ids = _ids_of(store, wanted)
@@ -269,7 +270,8 @@ def entry_in(
 
 def contains_entry(store: Store, session: Session, entry: str) -> bool:
     wanted = entries.id_named(entry)
-    return bool(ids_in(session, wanted, _ids_of(store, wanted)))
+    ids = _ids_of(store, wanted)
+    return any(ids_in(part, wanted, ids) for part in session.parts)
 
 
 def _ids_of(store: Store, wanted: str) -> set[str]:

@@ -19,6 +19,7 @@ from brainsurgeon.lookup.sessions import (
     Session,
     all_sessions,
     has_header_id,
+    is_at,
     is_called,
     of_agent_named,
     of_calling_process,
@@ -69,7 +70,8 @@ def bound(settings: Settings, store: Store, scope: Scope) -> tuple[Scope, str | 
 
 
 def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]:
-    listed = _of_agent(all_sessions(settings, store), scope.agent)
+    every = [one for one in all_sessions(settings, store) if not one.goes_on]
+    listed = _of_agent(every, scope.agent)
     if scope.agent and len({session.agent_directory for session in listed}) > 1:
         return []  # the agent's name has become ambiguous
     if scope.agent or scope.session:
@@ -79,7 +81,7 @@ def sessions_in(settings: Settings, store: Store, scope: Scope) -> list[Session]
     name = scope.session
     return [
         session for session in listed
-        if name == session.path or is_called(session, name) or has_header_id(session, name)
+        if is_at(session, name) or is_called(session, name) or has_header_id(session, name)
     ]  # fmt: skip
 
 

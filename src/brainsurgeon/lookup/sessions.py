@@ -2,14 +2,15 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.agents import calling_session, ids_in, keys_of, names_of
+from brainsurgeon.agents import calling_session, ids_in, keys_of, names_of, part_of
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import AmbiguousError, BusyError, FailedError, GoneError, NotFoundError
 from brainsurgeon.model.plans import Plan
@@ -124,7 +125,10 @@ def record_placeholders(
 
 
 class Session(Struct, frozen=True):
-    """A session on disk, in the store, or both."""
+    """A session on disk, in the store, or both.
+
+    If it has several files, this is the newest of them, in which it goes on, or an `earlier` one.
+    """
 
     title: str
     path: str  # not unique: a session that is gone may have had the same
@@ -132,6 +136,18 @@ class Session(Struct, frozen=True):
     record: SessionRecord | None
     unseen: str = ""  # why it is unknown whether its file exists
     only_owned: bool = False  # the caller may see only values from sessions of this agent
+    earlier: "tuple[Session, ...]" = ()  # its other files, the newest first
+    goes_on: bool = False  # in a newer file
+
+    @property
+    def parts(self) -> "tuple[Session, ...]":
+        """One for each file of the session, the newest first."""
+        earlier = (replace(one, only_owned=self.only_owned) for one in self.earlier)
+        return (self, *earlier)
+
+    @property
+    def records(self) -> "list[SessionRecord]":
+        return [part.record for part in self.parts if part.record]
 
     @property
     def agent(self) -> str:
@@ -203,7 +219,21 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
         above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
         why = next((f"{problem.path}: {problem.reason}" for problem in above), doubt(record.root))
         sessions.append(Session(record.title, record.path, None, record, unseen=why))
-    return Walk(tuple(sessions), tuple(problems))
+    return Walk(tuple(_joined(sessions)), tuple(problems))
+
+
+def _joined(sessions: list[Session]) -> Iterator[Session]:
+    """Yield the sessions. Of those that are files of one session, the newest has the others."""
+    named, by_path = defaultdict[str, list[tuple[str, Session]]](list), dict[str, Session]()
+    for session in sessions:
+        if session.file and (part := part_of(session.path)):
+            named[part[0]].append((part[1], session))
+    for parts in (sorted(parts, key=lambda one: one[0]) for parts in named.values()):
+        *before, newest = (replace(one, title=parts[0][1].title) for _, one in parts)
+        earlier = tuple(replace(one, goes_on=True) for one in reversed(before))
+        by_path |= {one.path: one for one in (*earlier, replace(newest, earlier=earlier))}
+    for session in sessions:
+        yield by_path.get(session.path, session) if session.file else session
 
 
 def _scanned(store: Store, path: str, fingerprint: Fingerprint) -> FileState | None:
@@ -300,7 +330,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
     is_path = (os.sep in name or name.endswith(".jsonl")) and "\0" not in name
     path = os.path.realpath(name) if is_path else None
     ways: tuple[Callable[[Session], bool], ...] = (
-        lambda session: name in (session.path, readable(session.path)),
+        lambda session: is_at(session, name),
         lambda session: path is not None and os.path.realpath(session.path) == path,
         lambda session: is_called(session, name),
         lambda session: has_header_id(session, name),
@@ -309,7 +339,7 @@ def session_among(sessions: list[Session], name: str) -> Session:
         lambda session: _fits_short_title(session, name),
     )
     for fits in ways:
-        candidates = _current(list(filter(fits, sessions)))
+        candidates = _current(_newest(filter(fits, sessions), sessions))
         if len(candidates) == 1:
             return candidates[0]
         if candidates:
@@ -318,6 +348,17 @@ def session_among(sessions: list[Session], name: str) -> Session:
     if path is not None and os.path.exists(path):
         raise NotFoundError(f"{name!r}: no session below a root; `brainsurgeon status` lists roots")
     raise NotFoundError(f"no session is called {name!r}; `brainsurgeon sessions` lists them")
+
+
+def _newest(candidates: Iterable[Session], sessions: Iterable[Session]) -> list[Session]:
+    """Replace files of sessions that go on in newer files by the newest ones."""
+    listed = list(candidates)
+    before = {one.path for one in listed if one.goes_on}
+    found = [one for one in listed if not one.goes_on]
+    return found + [
+        one for one in (sessions if before else ())
+        if one not in found and any(part.path in before for part in one.earlier)
+    ]  # fmt: skip
 
 
 def _current(sessions: list[Session]) -> list[Session]:
@@ -333,8 +374,17 @@ def _current(sessions: list[Session]) -> list[Session]:
     return [session for session in sessions if rank(session) == best[session.title]]
 
 
+def is_at(session: Session, path: str) -> bool:
+    return any(path in (part.path, readable(part.path)) for part in session.parts)
+
+
 def is_called(session: Session, name: str) -> bool:
-    return name in _names(session, ids_in(session.name))
+    return name in _names(session, _ids(session))
+
+
+def _ids(session: Session) -> list[str]:
+    own = session.file.session if session.file else session.name  # differs in a later file
+    return [*ids_in(session.name), *(ids_in(own) if own != session.name else ())]
 
 
 def has_header_id(session: Session, name: str) -> bool:
@@ -346,7 +396,7 @@ def has_header_id(session: Session, name: str) -> bool:
 
 
 def _begins_with(session: Session, name: str) -> bool:
-    ids = [*ids_in(session.name), *filter(None, [session.identity])]
+    ids = [*_ids(session), *filter(None, [session.identity])]
     return bool(name) and any(
         own.startswith(name) for own in _names(session, ids) if ("/" in own) == ("/" in name)
     )

@@ -81,8 +81,9 @@ class _Asked(NamedTuple):
             return own_session(self.settings, store, self.caller, self.call.session)
 
         def placed_in(session: Session) -> frozenset[int]:
-            record = session.record
-            return store.placements.of_session(record.id) if record else frozenset()
+            return frozenset().union(
+                *(store.placements.of_session(record.id) for record in session.records)
+            )
 
         def has_entry(session: Session) -> bool:
             if self.call.action == "set_extractable":
@@ -93,11 +94,8 @@ class _Asked(NamedTuple):
                 return False
             except errors.AmbiguousError:  # several entries of the session match
                 return True
-            placed, record = placed_in(session), session.record
-            known = any(
-                value.id in placed or (record and value.session_id == record.id)
-                for value in named.values
-            )
+            placed, own = placed_in(session), {record.id for record in session.records}
+            known = any(value.id in placed or value.session_id in own for value in named.values)
             # Otherwise, only the text of a placeholder was found, perhaps in this very call.
             return known or contains_entry(store, session, self.entry)
 

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_FILE = re.compile(
+    f"(?<=-[0-9a-f]{{12}})_{_UUID.pattern}$"
+)  # of a session with several files, behind its id
 # Characters up to the end of each group. An id of version 7 has the time in the first two groups.
 _GROUPS = (8, 13, 18, 23, 36)
 
 
 def parts_of_title(title: str) -> tuple[str, str]:
     """Return the project or agent in a session's title, and its id, or else its file's name."""
-    ids = list(_UUID.finditer(title))
-    before = title[: ids[-1].start()] if ids else title
+    whole = _FILE.sub("", title)
+    ids = list(_UUID.finditer(whole))
+    before = whole[: ids[-1].start()] if ids else whole
     owner, _, name = before.rpartition("/") if "/" in before else (before, "", "")
     words = [word for word in re.split("[-:/]", owner) if word]
     return (words or [owner])[-1], ids[-1][0] if ids else name
@@ -26,19 +30,21 @@ def short_titles(titles: Iterable[str], *, only_some: bool = False) -> dict[str,
     It has as much of the id as no other id of the same owner begins with. If the titles are
     `only_some` of those known, it has some more of the id. Of equal ids the titles stay whole.
     """
-    by_owner = defaultdict[str, list[tuple[str, str]]](list)
+    by_owner = defaultdict[str, dict[str, list[str]]](dict)
     for title in dict.fromkeys(titles):
         owner, ident = parts_of_title(title)
-        by_owner[owner].append((ident, title))
+        by_owner[owner].setdefault(ident, []).append(title)
     shorts = {}
     for owner, named in by_owner.items():
-        named.sort()  # neighbours have the longest beginning in common
-        idents = ["", *(ident for ident, _ in named), ""]
-        for at, (ident, title) in enumerate(named):
+        idents = ["", *sorted(named), ""]  # neighbours have the longest beginning in common
+        for at, ident in enumerate(idents[1:-1]):
             others = (idents[at], idents[at + 2])
             begins = (ident[:end] for end in _ends(ident, only_some=only_some))
             own = (part for part in begins if not any(one.startswith(part) for one in others))
-            shorts[title] = next((f"{owner}/{part}" for part in own), title)
+            short = next(own, None)
+            several = sum(_FILE.search(title) is None for title in named[ident]) > 1
+            for title in named[ident]:
+                shorts[title] = title if several or short is None else f"{owner}/{short}"
     return shorts
 
 

@@ -28,7 +28,7 @@ def estimate(
     *, skip_busy: bool = False,
 ) -> Estimate:  # fmt: skip
     """Estimate the named sessions, or all if none is named. Writes nothing."""
-    named = (session_named(settings, store, name) for name in names)
+    named = (part for name in names for part in session_named(settings, store, name).parts)
     chosen = list({(session.path, session.file is None): session for session in named}.values())
     skipped = (RefusedError, FailedError, *((BusyError,) if skip_busy or not chosen else ()))
     listed, chosen = [], chosen or all_sessions(settings, store)

@@ -94,7 +94,7 @@ def mount(
     if scope.session and len({session.agent_directory for session in listed}) > 1:
         titles = [session.title for session in listed]
         raise AmbiguousError(f"session {scope.session!r}", titles, "name its agent, too")
-    session_ids = {session.record.id for session in listed if session.record}
+    session_ids = {record.id for session in listed for record in session.records}
     values_for = cache(lambda text: _values(store, listed[0], session_ids, text))
     documents, filled = [data], list[tuple[int, planned.Occurrence, bytes, bytes]]()
     try:

@@ -14,7 +14,6 @@ from brainsurgeon.store import Store, open_to_read
 LISTED, LISTED_RUNS = 50, 20  # numbers of events and runs listed by default
 _MOST_FAILED_READS = 10  # failed reads in a row that `follow` tolerates: the store may be locked
 _ID_DIGITS = 18
-_NO_SESSION = -1  # no event has this session id
 
 
 def runs(store: Store, *, most: int | None = LISTED_RUNS) -> list[Run]:
@@ -80,19 +79,20 @@ class _Reader:
             if kind not in KINDS:
                 raise UsageError(f"--kind {kind!r}: wants one of {', '.join(KINDS)}")
         self._settings, self._name, self._kinds = settings, session, kinds
-        self._path: str | None = None
-        self._session_id: int | None = None
+        self._paths: list[str] = []
+        self._ids: set[int] = set()
 
     def after(self, store: Store, seen: int, until: int | None = None) -> list[Event]:
-        if self._name is not None and self._session_id is None:
-            if self._path is None:
+        if self._name is not None and not self._ids:
+            if not self._paths:
                 session = session_named(self._settings, store, self._name, with_former_roots=True)
-                self._path, record = session.path, session.record
+                self._paths = [part.path for part in session.parts]
+                records = session.records
             else:
-                record = store.sessions.at(self._path)
-            self._session_id = record.id if record else None
-        ident = None if self._name is None else self._session_id or _NO_SESSION
-        return store.events.after(seen, kinds=self._kinds, session_id=ident, until=until)
+                records = [*filter(None, map(store.sessions.at, self._paths))]
+            self._ids = {record.id for record in records}
+        ids = None if self._name is None else self._ids
+        return store.events.after(seen, kinds=self._kinds, sessions=ids, until=until)
 
 
 def _id_before(store: Store, since: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, convert, to_builtins
 
+from brainsurgeon.agents import part_of
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import UsageError
 from brainsurgeon.lookup.sessions import session_named
@@ -20,12 +21,12 @@ _FACT = "pauses"
 
 
 class Pauses(Struct, frozen=True):
-    """The pauses that have not ended, by paths of sessions."""
+    """The pauses that have not ended, by the places of sessions."""
 
     by_path: Mapping[str, Pause]
 
     def covers(self, path: str) -> bool:
-        return ALL in self.by_path or path in self.by_path
+        return not {ALL, path, _place(path)}.isdisjoint(self.by_path)
 
     def key(self) -> str:
         """Return a text that differs if other sessions are paused."""
@@ -33,6 +34,12 @@ class Pauses(Struct, frozen=True):
 
     def listed(self) -> tuple[Pause, ...]:
         return tuple(self.by_path[path] for path in sorted(self.by_path))
+
+
+def _place(path: str) -> str:
+    """Return the path of a session, or the name of one that may get more files."""
+    part = part_of(path)
+    return part[0] if part else path
 
 
 def pauses(store: Store, now: float) -> Pauses:
@@ -54,7 +61,7 @@ def pause(
     if until is not None and until <= now:
         raise UsageError("--until: this time is in the past; nothing was paused")
     named = [session_named(settings, store, name) for name in sessions]
-    chosen = {one.path: one.title for one in named} or {ALL: ""}
+    chosen = {_place(one.path): one.title for one in named} or {ALL: ""}
     with store.transaction():
         kept = dict(pauses(store, now).by_path)
         for path, title in chosen.items():
@@ -68,7 +75,8 @@ def end(
     settings: Settings, store: Store, now: float, *, sessions: Iterable[str] = ()
 ) -> tuple[Pause, ...]:
     """End the pauses of some sessions, or every pause. Return those that remain."""
-    paths = {session_named(settings, store, name).path for name in sessions}
+    named = [session_named(settings, store, name).path for name in sessions]
+    paths = {*named, *map(_place, named)}
     with store.transaction():
         kept = {
             path: one for path, one in pauses(store, now).by_path.items()

@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -46,10 +47,12 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
                 page = SessionPage(summary, deferred=reason)
             else:
                 page, values = _page(summary, content), content.extracted
-        if page.next_bytes is None and session.record:
-            contained = store.extractions.contained_in(session.record.id)
+        if page.next_bytes is None:
             values = (
-                value for value in attributable(store, session, contained)
+                value for part in session.parts if part.record
+                for value in attributable(
+                    store, part, store.extractions.contained_in(part.record.id)
+                )
                 if value.archive_id is None
                 and (value.state == "standing" or value.blob_id is not None)
             )  # fmt: skip
@@ -57,10 +60,10 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         shown = tuple(
             (value, preview_of(store, value) if previews else None) for value in ranked[:_VALUES]
         )
-        models = costs_of(store.spending.of(summary.path), settings.price_rules())
+        spent = chain.from_iterable(store.spending.of(part.path) for part in session.parts)
         pages.append(replace(
             page, program=_program(summary), values=shown, more=len(ranked) - len(shown),
-            models=models,
+            models=costs_of(spent, settings.price_rules()),
         ))  # fmt: skip
     kinds = store.sums.by_kind()
     return Report(

@@ -316,7 +316,7 @@ def restore_all(
 
 def _selected(settings: Settings, store: Store, session: str | None) -> list[Session]:
     if session is not None:
-        return [session_named(settings, store, session, with_former_roots=True)]
+        return [*session_named(settings, store, session, with_former_roots=True).parts]
     return all_sessions(settings, store, with_former_roots=True)
 
 
@@ -549,9 +549,11 @@ def _chosen(
         pairs = zip(listed, sessions, strict=True)
         if all(not old.record or old.record.id == recorded(new).id for old, new in pairs):
             break  # otherwise, `with_record` has corrected the records: list the sessions again
-    wanted = [session_among(sessions, name) for name in names] if names else sessions
+    named = [part for name in names for part in session_among(sessions, name).parts]
+    wanted = named or sessions
     changed = [item for item in wanted if item.record and item.record.id in touched]
-    if names and (untouched := next((item for item in wanted if item not in changed), None)):
+    titles = {item.title for item in changed}
+    if names and (untouched := next((one for one in wanted if one.title not in titles), None)):
         reason = f"{untouched.title} has no change of run {number} to roll back"
         raise NotFoundError(f"{reason}; `brainsurgeon history --events` lists the run's changes")
     return changed

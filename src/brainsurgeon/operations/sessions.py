@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 from msgspec.structs import replace
@@ -73,8 +74,8 @@ def summaries(
 ) -> list[SessionSummary]:
     totals, states = store.extractions.totals(), store.files.all()
     rules = inspect.rules_of(settings) + pauses(store, now).key()
-    listed = []
-    for session in sessions:
+
+    def summary(session: Session) -> SessionSummary:
         record = session.record
         found = totals.get(record.id) if record and session.file else None
         total = found or Totals()
@@ -87,12 +88,29 @@ def summaries(
             last_scan = states.get(session.path)
             form, state, reason = _state(settings, store, session.file, last_scan, rules, now)
         owner = agents.agent_of(session.path, form).home.owner(session.path)
-        listed.append(SessionSummary(
+        return SessionSummary(
             session.title, session.path, form, size, total.values, total.bytes_saved, state, reason,
             owner.started_by if owner else None, session.agent,
             session.file.fingerprint.mtime_ns / 1e9 if session.file else None, total.bytes_padded,
-        ))  # fmt: skip
+        )  # fmt: skip
+
+    listed = (
+        reduce(_with_part, map(summary, session.parts))
+        for session in sessions if not session.goes_on
+    )  # fmt: skip
     return sorted(listed, key=_ORDERS["size"])
+
+
+def _with_part(whole: SessionSummary, part: SessionSummary) -> SessionSummary:
+    """Add an earlier file of the same session."""
+    waits = whole.state == "idle" != part.state
+    return replace(
+        whole, size_bytes=whole.size_bytes + part.size_bytes,
+        values_extracted=whole.values_extracted + part.values_extracted,
+        bytes_saved=whole.bytes_saved + part.bytes_saved,
+        bytes_padded=whole.bytes_padded + part.bytes_padded,
+        state=part.state if waits else whole.state, reason=part.reason if waits else whole.reason,
+    )  # fmt: skip
 
 
 def _state(
@@ -174,10 +192,15 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             value for value in records.extractions
             if value.id in placed and value.archive_id is None
         ]  # fmt: skip
+        before = [
+            value for part in chosen.earlier if part.record
+            for value in store.extractions.contained_in(part.record.id)
+            if value.archive_id is None
+        ]  # fmt: skip
         return Context(
             chosen.title, chosen.path, examined.format.name, fingerprint.size,
             state=_why_not_extracted(examined) or "idle",
-            extracted=tuple(owned(store, chosen, extracted)),
+            extracted=tuple(owned(store, chosen, [*before, *extracted])),
             plan=replace(planned, deferred=planned.deferred or waits),
             pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
             changed_at=fingerprint.mtime_ns / 1e9,
@@ -270,19 +293,21 @@ def session_costs(settings: Settings, store: Store, name: str) -> SessionCosts:
     own = session_among(listed, name)
     others = [one for one in listed if one.agent_directory == own.agent_directory]
     spending, warm_until, compactions, read, dropped = RecordedCalls(), None, 0, 0, 0
-    for session in (own, *started_by(own, others)):
+    for session in (*reversed(own.parts), *started_by(own, others)):
         if (file := session.file) is None:
             continue
         with suppress(BusyError, FailedError), open_to_show(file) as opened:
             spending.read(opened.transcript.entries)
-            read += 1
+            if session.title != own.title:
+                read += 1
+                continue
+            compactions = len(spending.compactions)
             if session is own:
-                compactions = len(spending.compactions)
                 dropped = spending.reasoning_dropped or 0
                 warm_until = cache.read(
                     opened.transcript, Plan(), Records(), opened.fingerprint.mtime_ns / 1e9
                 )[0].warm_until
     return SessionCosts(
         spending.costs(settings.price_rules()), tuple(spending.compactions[:compactions]),
-        warm_until, max(0, read - 1), spending.stated, dropped,
+        warm_until, read, spending.stated, dropped,
     )  # fmt: skip

@@ -53,10 +53,17 @@ def show(
 
 
 def cat(settings: Settings, store: Store, name: str | Session, now: float) -> Iterator[bytes]:
-    """Yield a session with its values restored, or as it is if its format is not pruned."""
+    """Yield a session with its values restored, or as it is if its format is not pruned.
+
+    Its files follow each other, the oldest first.
+    """
+    for part in reversed(session_named(settings, store, name).parts):
+        yield from _cat(settings, store, part, now)
+
+
+def _cat(settings: Settings, store: Store, chosen: Session, now: float) -> Iterator[bytes]:
     from brainsurgeon.rewrite import inspect  # noqa: PLC0415  not needed to show an entry
 
-    chosen = session_named(settings, store, name)
     file = file_of(chosen)
     with open_to_show(file) as session:
         position = 0
@@ -91,7 +98,8 @@ def search(
     if not text:
         raise UsageError("TEXT is empty; name a text to search for")
     check_store(settings)
-    listed = [session_named(settings, store, session)] if session else all_sessions(settings, store)
+    named = session_named(settings, store, session).parts if session else ()
+    listed = named or all_sessions(settings, store)
     hits, unread = list[Hit](), list[NotSearched]()
     for item in listed:
         found = _texts(store, item, wanted, unread, named=bool(session))

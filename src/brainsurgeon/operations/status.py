@@ -142,8 +142,10 @@ def _roots(settings: Settings, store: Store, seen: Walk) -> list[RootStatus]:
     listed = []
     for root in settings.root_directories():
         path = os.path.realpath(root.path)
-        files = [item.file for item in seen.sessions if item.file and item.file.root == path]
-        listed.append(RootStatus(path, len(files), _protocol(root, files), problems.get(path)))
+        found = [one for one in seen.sessions if one.file and one.file.root == path]
+        files = [one.file for one in found if one.file]
+        number = sum(not one.goes_on for one in found)
+        listed.append(RootStatus(path, number, _protocol(root, files), problems.get(path)))
     return listed
 
 

@@ -49,14 +49,16 @@ from brainsurgeon.store.journal import LEAST_WAIT
 def settings_for(settings: Settings, file: SessionFile) -> Settings:
     if not settings.has_profiles:
         return settings
-    titles = [f"{agent}/{file.session}" for agent in agents.names_of(file.agent)]
+    names = agents.ids_in(file.session)
+    titles = [f"{agent}/{name}" for agent in agents.names_of(file.agent) for name in names]
     keys = agents.keys_of(file) if settings.uses_session_keys else []
     return settings.under(settings.profile_of(titles, keys))
 
 
 def excluded(file: SessionFile, settings: Settings) -> str | None:
     """Return why the configuration excludes a session, or None."""
-    names = {"agent": agents.names_of(file.agent), "session": (file.session,), "tool": ()}
+    ids = agents.ids_in(file.session)
+    names = {"agent": agents.names_of(file.agent), "session": ids, "tool": ()}
     for pattern in settings.exclude:
         kind, _, name = pattern.partition(":")
         if kind in names:

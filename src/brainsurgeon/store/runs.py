@@ -55,21 +55,25 @@ class Events(Table):
         ]  # fmt: skip
 
     def last_signal(self, session_id: int, **facts: str) -> Event | None:
-        signals = self.after(0, kinds=("signal",), session_id=session_id)
+        signals = self.after(0, kinds=("signal",), sessions=[session_id])
         same = (event for event in reversed(signals) if facts.items() <= event.facts.items())
         return next(same, None)
 
     def after(
-        self, ident: int, *, kinds: Collection[str] = (), session_id: int | None = None,
-        until: int | None = None,
+        self, ident: int, *, kinds: Collection[str] = (),
+        sessions: Collection[int] | None = None, until: int | None = None,
     ) -> list[Event]:  # fmt: skip
-        """Return the events with ids above `ident`, up to and including `until`."""
+        """Return the events with ids above `ident`, up to and including `until`.
+
+        `sessions` are ids of records.
+        """
         listed = json.dumps(sorted(kinds)) if kinds else None
+        ids = None if sessions is None else json.dumps(sorted(sessions))
         rows = self._execute(
             f"{_EVENT} WHERE e.id > ?1 AND e.id <= coalesce(?2, 9e999)"  # noqa: S608
-            " AND (?3 IS NULL OR e.session_id = ?3)"
+            " AND (?3 IS NULL OR e.session_id IN (SELECT value FROM json_each(?3)))"
             " AND (?4 IS NULL OR e.kind IN (SELECT value FROM json_each(?4))) ORDER BY e.id",
-            (ident, until, session_id, listed),
+            (ident, until, ids, listed),
         )
         return [_with_facts(Event, row) for row in rows]
 

@@ -3,7 +3,9 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
 
 from brainsurgeon.agents.agent import Home, Owner, directory_named
 from brainsurgeon.formats.base import UUID
@@ -33,14 +35,35 @@ def key_of(path: str) -> str:
     return (found["file"] or found["thread"]) if found else ""
 
 
+@lru_cache(1)
+def files_of(home: str, _moment: float) -> Sequence[str]:
+    """Return the files of threads in a home, also compressed ones, as they were at a moment."""
+    tops = (os.path.join(home, name) for name in ("sessions", "archived_sessions"))
+    return [
+        path for directory, _, names in chain.from_iterable(map(os.walk, tops))
+        for path in (f"{directory}/{name}" for name in names)
+        if key_of(path)
+    ]  # fmt: skip
+
+
+def newest_of(home: str, thread: str, moment: float) -> str:
+    """Return the newest file of a thread, in which it goes on, or ""."""
+    found = (path for path in files_of(home, moment) if thread in path)
+    return max((one for one in found if thread_of(one)), key=key_of, default="")
+
+
 class CodexHome(Home):
-    name_pattern = "rollout-[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-(.+)"
+    name_pattern = rf"rollout-[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9-]{{8}}-(.+?)(?:_{UUID})?"
     archives = r"^rollout-.*\.jsonl\.zst$"
     note = "where Codex stores offsets into a file, placeholders save tokens, but no bytes"
 
     def owner(self, path: str) -> Owner | None:
         at = _FILE.fullmatch(path)
         return Owner("", at[1]) if at else None
+
+    def part(self, path: str) -> tuple[str, str] | None:
+        at = thread_of(path)
+        return ("/".join(at), key_of(path)) if at else None  # ids begin with their time
 
     def root(self) -> str:
         return os.path.join(home_directory(), "sessions")

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
 
 from msgspec import Struct
 
-from brainsurgeon.agents.codex.home import ARCHIVED, key_of, thread_of
+from brainsurgeon.agents.codex.home import ARCHIVED, files_of, key_of, thread_of
 from brainsurgeon.errors import BusyError, FailedError
 from brainsurgeon.files import leases, sqlite, transactions
 from brainsurgeon.files.exchange import rewrite_start
@@ -59,14 +58,14 @@ class FirstLine(Struct, frozen=True):
         return self.raw[: self.start] + number + self.raw[self.end :]
 
 
-def _lines(descriptor: int) -> Iterator[Line]:
+def lines_of(descriptor: int) -> Iterator[Line]:
     return iter(FileLines(descriptor, os.fstat(descriptor).st_size, check_stop=lambda: None))
 
 
 def first_line(path: str) -> FirstLine:
     """Return the first line of a file. Raises LookupError if it is not complete."""
     with plain_file(path) as descriptor:
-        raw = next((line.raw for line in _lines(descriptor)), None) or b""
+        raw = next((line.raw for line in lines_of(descriptor)), None) or b""
     payload = dict_or_empty((parse(raw) or {})["payload"])
     is_paginated, base = payload.get("history_mode") == "paginated", payload.get("history_base")
     if not isinstance(base, dict):
@@ -90,7 +89,7 @@ def _begins_in(path: str) -> str:
 
 def edges_of(descriptor: int) -> Edges:
     edges, at, ordinal = dict[int, int](), 0, 0
-    for line in _lines(descriptor):
+    for line in lines_of(descriptor):
         found = _ORDINAL.match(line.raw or b"")
         if not line.terminated:
             break
@@ -102,19 +101,16 @@ def edges_of(descriptor: int) -> Edges:
 
 
 @lru_cache(1)
-def _files(home: str, _moment: float) -> tuple[dict[str, str], dict[str, list[str]]]:
+def _files(home: str, moment: float) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the files of a home by their keys, and by those of the files in which they begin."""
     paths, begun = dict[str, str](), defaultdict[str, list[str]](list)
-    tops = (os.path.join(home, name) for name in ("sessions", "archived_sessions"))
-    for directory, _, names in chain.from_iterable(map(os.walk, tops)):
-        for path in (f"{directory}/{name}" for name in names):
-            if path.endswith(ARCHIVED):
-                raise RefusedError("a thread of this home is compressed")
-            if key := key_of(path):
-                paths[key] = path
-                # One that is not complete yet begins nowhere so far.
-                with suppress(FileNotFoundError, LookupError, splice.UntouchableError):
-                    begun[_begins_in(path)].append(path)
+    for path in files_of(home, moment):
+        if path.endswith(ARCHIVED):
+            raise RefusedError("a thread of this home is compressed")
+        paths[key_of(path)] = path
+        # One that is not complete yet begins nowhere so far.
+        with suppress(FileNotFoundError, LookupError, splice.UntouchableError):
+            begun[_begins_in(path)].append(path)
     return paths, begun
 
 

@@ -1,20 +1,23 @@
 """Whether Codex has a thread open, and what it holds while a file is exchanged."""
 
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from glob import escape, glob
+from functools import lru_cache
 from typing import Any
 
 from brainsurgeon.agents.agent import Presence
 from brainsurgeon.agents.codex import offsets
-from brainsurgeon.agents.codex.home import CodexHome, thread_of
+from brainsurgeon.agents.codex.format import Codex
+from brainsurgeon.agents.codex.home import home_directory, key_of, newest_of, thread_of
 from brainsurgeon.agents.codex.locks import LOCKS, writer_locks
 from brainsurgeon.agents.codex.offsets import Edges, Repair, explained
-from brainsurgeon.files.reading import RefusedError
+from brainsurgeon.files.reading import RefusedError, plain_file
 from brainsurgeon.formats.base import UUID
+from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.model.session_files import Moving, Signs
 
 _MOMENT = 5.0  # seconds for which the list of a home's files is good enough for a plan
@@ -29,6 +32,13 @@ class CodexPresence(Presence):
     ) -> Signs:  # fmt: skip
         signs = super().signs(directory, path, clock, quiet, abandoned_after)
         if at := thread_of(path):
+            newest = newest_of(*at, time.monotonic() // _MOMENT)
+            if key_of(newest) > key_of(path):
+                signs = Signs(
+                    "the newest file of its thread",
+                    lambda: _at_work(newest, clock(), quiet, abandoned_after),
+                    lambda: _state(newest), alone=True,
+                )  # fmt: skip
             signs.hold = lambda new: _exchanging(path, *at, new)
         return signs
 
@@ -59,10 +69,37 @@ class CodexPresence(Presence):
         return thread if isinstance(thread, str) and re.fullmatch(UUID, thread) else None
 
     def calling_session(self) -> str | None:
-        # The shell of a tool call has it. After a rewind, the thread continues in a newer file.
+        # The shell of a tool call has it.
         thread = self.thread_in({"threadId": os.environ.get("CODEX_THREAD_ID")})
-        pages = f"{escape(CodexHome().root())}/*/*/*/rollout-*{thread}*.jsonl"
-        return max(glob(pages), key=os.path.getmtime, default=None) if thread else None
+        return newest_of(home_directory(), thread, time.monotonic()) or None if thread else None
+
+
+State = tuple[int, int]  # size, and time of the last change
+
+
+def _state(path: str) -> State | None:
+    with suppress(FileNotFoundError):
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns
+    return None
+
+
+def _at_work(path: str, now: float, quiet: float, abandoned_after: float) -> str | None:
+    """Return why a thread is not idle by its newest file, in which it goes on after a rewind."""
+    try:
+        state = _state(path)
+        silent = now - state[1] / 1e9 if state else math.inf
+        if silent < quiet:
+            return "the newest file of its thread changed just now"
+        return _open_turn(path, state) if silent < abandoned_after else None
+    except OSError:
+        return "the newest file of its thread cannot be read"
+
+
+@lru_cache(16)
+def _open_turn(path: str, _state: State | None) -> str | None:
+    with plain_file(path) as descriptor:
+        return Transcript.read(Codex(), offsets.lines_of(descriptor)).chain.open_turn
 
 
 @contextmanager
