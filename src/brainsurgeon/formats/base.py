@@ -82,6 +82,7 @@ class Format(ABC):
     version: int  # increase it whenever a method returns something else for the same bytes
     by_wish = False  # recognised only below a root that the user wrote
     has_reasoning = False  # whether entries ever have `reasoning`
+    names_model_before = False  # an entry names the model of the calls behind it
     appends_anew = False  # the agent may write an entry again under another id and keep both
     repeats = False  # a line may repeat entries, with their ids
     has_fields = True  # our fields may be added to an entry

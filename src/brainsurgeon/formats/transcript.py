@@ -9,6 +9,8 @@ from itertools import accumulate, groupby, starmap, zip_longest
 from operator import add, eq
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.chain import Around
 from brainsurgeon.model.entries import Line, Value
@@ -57,6 +59,7 @@ class Transcript:
         del self.starts[complete:], self.sums[complete:]
         while self.entries and self.entries[-1].line >= complete:
             self.entries.pop()
+        known = len(self.entries)
         for line in lines:
             self.starts.append(line.offset)
             self.sums.append(crc32(line.raw or b""))
@@ -64,7 +67,21 @@ class Transcript:
             self.stop = line.offset + len(line.raw or b"")
             whole = line.terminated and line.raw is not None
             self.end = line.offset + len(line.raw or b"") + 1 if whole else line.offset
+        if self.form.names_model_before:
+            self._name_models(known)
         self.chain = self.form.chain(self.entries)
+
+    def _name_models(self, start: int) -> None:
+        """Name the models of calls from an index on, which only entries before them name."""
+        model = next((one.model for one in reversed(self.entries[:start]) if one.model), None)
+        for index in range(start, len(self.entries)):
+            entry = self.entries[index]
+            model = entry.model or model
+            if model and entry.call and not entry.call.model:
+                thought = entry.reasoning and replace(entry.reasoning, model=model)
+                self.entries[index] = replace(
+                    entry, call=replace(entry.call, model=model), reasoning=thought
+                )
 
     def describes(self, lines: Iterable[Line]) -> bool:
         """Check that these are, byte for byte, the lines that were read."""

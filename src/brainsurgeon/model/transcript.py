@@ -95,3 +95,4 @@ class Entry(Struct, frozen=True, gc=False):
     marks: Marks | None = None
     own: Any = None
     at: KeyPath = ()  # its path in the line; the paths in it begin there
+    model: str | None = None  # of the calls behind it, if these do not name theirs

@@ -45,7 +45,7 @@ from brainsurgeon.formats.marks import marks_in
 from brainsurgeon.model.entries import PREFIX, JsonObject, KeyPath, Line, Value, placeholder_in
 from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from brainsurgeon.model.text import parse_time
-from brainsurgeon.model.transcript import Entry
+from brainsurgeon.model.transcript import Entry, Reasoning
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 
@@ -54,7 +54,6 @@ class Stated(Struct, frozen=True, gc=False):
 
     load: int | None = None  # tokens
     window: int | None = None
-    model: str = ""  # of the calls that follow; "" if the line names none
     turn: str = ""  # "begins" or "ends", if a turn does
     pages: bool = False  # the header of a file into which offsets point
     instructs: bool = False  # the context of a turn: only the newest one is of use
@@ -136,10 +135,12 @@ def _left_open(entries: Sequence[Entry]) -> str | None:
 
 class Codex(Format):
     name = "codex"
-    version = 3
+    version = 4
     archives = None
     repeats = True
     has_fields = False
+    has_reasoning = True
+    names_model_before = True
     block_type = "input_text"
     wrappers = frozenset({"Ok"})  # around the result of a tool, in events of legacy files
     random_ids = re.compile(
@@ -251,16 +252,18 @@ def _beside(item: JsonObject, at: KeyPath, kind: str, time: float | None, raw: b
     instructs = kind == "turn_context" and bool(instructions)
     values = instructions if instructs else _values(item) if is_event else ()
     listed = values_sent(values, NOTHING, item)
-    info, stated = _counted(item), item | dict_or_empty(item.get("info"))
+    info, stated = _counted(item, kind), item | dict_or_empty(item.get("info"))
     usage = dict_or_empty(info.get("last_token_usage"))
+    thought = weight.counts(usage, "reasoning_output_tokens") if kind == _RECORD else 0
     return Entry(
         0, ident=_ident(item) if listed else None, role="note" if listed else None, time=time,
-        values=listed, call=_call(item, info, time) if is_event else None,
+        values=listed, call=_call(item, info, time) if is_event or info else None,
+        reasoning=Reasoning("", thought) if thought else None,
+        model=str_or_none(item.get("model")) if kind == "turn_context" else None,
         marks=marks_in(raw, item, (), has_emptied=False), at=at,
         own=Stated(  # Codex counts its load after each call and compaction
             weight.counts(usage, "total_tokens") or weight.counts(usage, *_BOTH) or None,
             weight.counts(stated, "model_context_window") or None,
-            str_or_empty(item.get("model")) if kind == "turn_context" else "",
             _TURNS.get(str_or_empty(item.get("type")), "") if is_event else "",
             kind == "session_meta" and item.get("history_mode") == "paginated", instructs,
         ),
@@ -447,13 +450,19 @@ def _call(item: JsonObject, info: JsonObject, time: float | None) -> ModelCall |
 
 
 _BOTH = ("input_tokens", "output_tokens")
+_RECORD = "token_usage_record"  # since 0.169; behind it are the results, and the same counts again
 
 
-def _counted(item: JsonObject) -> JsonObject:
-    """Return the counts of an event; {} if it has none, or those that Codex fills up.
+def _counted(item: JsonObject, kind: str) -> JsonObject:
+    """Return the counts of a call; {} if there are none, or those that Codex fills up.
 
     After a refusal, Codex sets the sum of all calls to the window, without its parts.
     """
+    if kind == _RECORD:
+        return {
+            "last_token_usage": item.get("usage"),
+            "total_token_usage": item.get("thread_token_usage"),
+        }
     info = dict_or_empty(item.get("info")) if item.get("type") == "token_count" else {}
     whole = dict_or_empty(info.get("total_token_usage"))
     return {} if whole and not weight.counts(whole, *_BOTH) else info

@@ -34,6 +34,5 @@ class CodexMeasure(Measure):
             self._added += sent
         stated = entry.own
         if isinstance(stated, Stated):  # else it is an item, or unreadable
-            self.model = stated.model or self.model
             self.window = stated.window or self.window
             self._recorded = stated.load or self._recorded
