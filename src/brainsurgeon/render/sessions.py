@@ -136,13 +136,14 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
             left = [item for item in session.left if item not in missed]
             lines += _by_reason("  placeholder not replaced", left)
     values = counted(sum(session.values_restored for session in done), "value")
-    changed = counted(sum(session.state == "restored" for session in done), "session")
-    unfinished = sum(session.unfinished for session in done)
+    # A session may have several files.
+    changed = counted(len({one.session for one in done if one.state == "restored"}), "session")
+    unfinished = len({one.session for one in done if one.unfinished})
     end = "no placeholder is left"
     if unfinished:
         # A failed session may be unreadable, or already changed if only the store failed.
         are = "may be" if any(session.state == "failed" for session in done) else "are"
-        pending = sum(session.state == "pending" for session in done)
+        pending = len({one.session for one in done if one.state == "pending"})
         advice = "" if waited else ": add --wait"
         waits = f", {pending} of them not idle{advice}" if pending else ""
         end = f"placeholders {are} left in {counted(unfinished, 'session')}{waits}"
