@@ -604,7 +604,7 @@ CODE = re.compile("\x1b\\[[0-9;]*m")
 
 
 def test_colours_are_for_terminals(world, cli, run_on_terminal, conversation):
-    """Headings and trouble are coloured on a terminal or if asked for; NO_COLOR forbids it."""
+    """Headings, amounts and trouble are coloured on a terminal or if asked for, or never."""
     conversation.turn()
     world.put("s.jsonl", conversation.bytes())
     config = world.config_file()
@@ -615,6 +615,7 @@ def test_colours_are_for_terminals(world, cli, run_on_terminal, conversation):
     assert shown.startswith("\x1b[1m")
     assert shown.count("\x1b[1m") == 1
     assert "\x1b[1m" in always
+    assert re.search("\x1b\\[36m[0-9.,]+ K?B\x1b\\[0m", always)
     assert CODE.sub("", always) == cli("sessions").stdout.decode()
     for plain in (
         run_on_terminal(*words), run_on_terminal(*words, NO_COLOR="", TERM="dumb"),

@@ -291,7 +291,7 @@ def progress_bar(
             nonlocal seen
             seen += 1
             bar.update(
-                task, description=f"{verb} {readable(file.title)}",
+                task, description=f"{verb} {readable(render.formatting.title(file.title))}",
                 advance=file.fingerprint.size, done=f"{min(seen, len(sizes)):,} of {len(sizes):,}",
             )  # fmt: skip
 

@@ -83,15 +83,19 @@ def in_local_time(text: str) -> str:
 
 _TROUBLE = re.compile(r"^(?:error|trouble|failed)(?= )|(?<=: )failed(?=, )", re.MULTILINE)
 _WARNING = re.compile(r"^warning(?= )", re.MULTILINE)
+_AMOUNT = re.compile(r"(?<![\w.,/-])(?:\$[0-9.,]*[0-9]|[0-9][0-9.,]* (?:[KMGT]?B\b|%))(?![\w/-])")
 _HEADINGS = set[str]()  # of the tables that were made
 
 
 def coloured(text: str) -> str:
-    """Show headings of tables in bold, words of trouble in red, and warnings in yellow."""
-    bold = "\n".join(
-        f"\x1b[1m{line}\x1b[0m" if line.strip() in _HEADINGS else line for line in text.split("\n")
-    )
-    return _WARNING.sub("\x1b[33m\\g<0>\x1b[0m", _TROUBLE.sub("\x1b[31m\\g<0>\x1b[0m", bold))
+    """Show headings in bold, amounts in cyan, words of trouble in red, warnings in yellow."""
+    lines = (
+        f"\x1b[1m{line}\x1b[0m" if line.strip() in _HEADINGS
+        else _AMOUNT.sub("\x1b[36m\\g<0>\x1b[0m", line)
+        for line in text.split("\n")
+    )  # fmt: skip
+    plain = _TROUBLE.sub("\x1b[31m\\g<0>\x1b[0m", "\n".join(lines))
+    return _WARNING.sub("\x1b[33m\\g<0>\x1b[0m", plain)
 
 
 def table(
