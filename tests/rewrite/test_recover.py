@@ -15,12 +15,13 @@ from building.exchange import (
     NEW,
     OLD,
     TEMPORARY,
+    append_bytes,
     begin_interrupted_rewrite,
     directory_names,
     discovered,
     replace,
 )
-from building.world import Conversation, open_rewrites, put_session
+from building.world import Conversation, dump, open_rewrites, put_session
 
 
 def test_recovery_deletes_an_incomplete_new_file(world, path):
@@ -55,6 +56,35 @@ def test_recovery_moves_late_bytes_to_the_new_file(world, path, other_process, k
     assert path.read_bytes() == NEW + LATE
     assert directory_names(path) == [NAME]
     assert open_rewrites(world) == []
+
+
+UUID = "0b0c6f0e-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(("form", "line", "known"), [
+    ("openclaw", {"type": "message", "id": "a1b2c3d4"}, True),
+    ("claude-code", {"type": "user", "uuid": UUID, "parentUuid": None}, True),
+    ("claude-code", {"type": "summary", "id": "a1b2c3d4"}, False),
+    ("generic", {"type": "message", "__id": "m"}, True),
+    ("generic", {"type": "message"}, False),
+])  # fmt: skip
+def test_move_that_a_crash_interrupted_goes_by_ids_of_the_format(world, path, form, line, known):
+    """A line in both files counts as moved if it has an id; else it is unknown, and both stay."""
+    entry, raw = begin_interrupted_rewrite(world, path), dump(line)
+    with world.store.transaction():
+        world.store.sessions.note(discovered(path), form)
+    with open_session(discovered(path)) as session:
+        update = functools.partial(world.store.journal.update, entry)
+        replace(session, filled=lambda inode, ends: update(
+            new_inode=inode, ends=ends, moving_to=inode,
+        ))  # fmt: skip
+    for name in (NAME, TEMPORARY):
+        append_bytes(path.with_name(name), raw)
+    [recovery] = recover.recover(world.store)
+
+    assert path.read_bytes() == NEW + raw
+    assert directory_names(path) == ([NAME] if known else [TEMPORARY, NAME])
+    assert ("it is unknown whether lines were moved" in recovery.what) != known
 
 
 def recover_without_waiting(world):

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Self
 
@@ -16,7 +16,6 @@ from msgspec import Struct, field
 
 from brainsurgeon.files import leases
 from brainsurgeon.files.reading import read_range
-from brainsurgeon.formats.base import usable_id
 from brainsurgeon.model.entries import parse
 from brainsurgeon.model.session_files import End
 
@@ -53,7 +52,7 @@ def tail_of(descriptor: int, end: End) -> bytes:
     return b"".join(read_range(descriptor, end.size, os.fstat(descriptor).st_size))
 
 
-def moved_before(late: bytes, there: bytes) -> int | None:
+def moved_before(late: bytes, there: bytes, identifies: Callable[[bytes], bool]) -> int | None:
     """Return how many bytes of `late` were moved before a crash, or None if this is unknown.
 
     `there` are the bytes of the other file from the offset at which the move began. Its first
@@ -63,10 +62,8 @@ def moved_before(late: bytes, there: bytes) -> int | None:
     pairs = enumerate(zip(late, there, strict=False))
     common = next((at for at, (byte, other) in pairs if byte != other), min(len(late), len(there)))
     start = late.rfind(b"\n", 0, common) + 1
-    for line in late[:start].splitlines():
-        entry = parse(line) or {}
-        if not any(usable_id(entry.get(key)) for key in ("id", "__id", "uuid")):
-            return None
+    if not all(map(identifies, late[:start].splitlines())):
+        return None
     # The crash may have cut a line: `there` ends in it, or another program's line follows.
     glued, behind = there[start:].split(b"\n")[0], there[common:].split(b"\n")[0]
     torn = parse(glued) is None and parse(behind) is not None
@@ -85,6 +82,10 @@ class Ledger:
     """Records moves, so that no byte is moved twice after a crash."""
 
     unfinished_move: int | None = None  # inode of the file that was receiving lines at a crash
+
+    def identifies(self, line: bytes) -> bool:  # noqa: ARG002
+        """Check whether a line has an id."""
+        return False
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
         """Record the ends of files by inode, and the inode of the file that will receive lines."""
@@ -234,7 +235,7 @@ class _Merge(Struct):
             self._lease(named, time.monotonic() + 0.05)
         theirs = tail_of(named, self.ends[1])
         begun = self.pair.ledger.unfinished_move == os.fstat(named).st_ino
-        done = moved_before(late, theirs) if begun else 0
+        done = moved_before(late, theirs, self.pair.ledger.identifies) if begun else 0
         if done is None:
             raise StaysError("after a crash it is unknown whether lines were moved", is_final=True)
         if theirs[done:] and late[done:] and not self.named_in_use:

@@ -23,6 +23,8 @@ from brainsurgeon.errors import BrainsurgeonError, BusyError
 from brainsurgeon.files import retire
 from brainsurgeon.files.reading import RefusedError, open_below, plain_file, recognise_at
 from brainsurgeon.files.retire import FilePair, Ledger, StaysError, inode
+from brainsurgeon.formats.base import is_generated
+from brainsurgeon.model.entries import Line
 from brainsurgeon.model.plans import Edit
 from brainsurgeon.model.records import OpenRewrite
 from brainsurgeon.model.reports import Recovery
@@ -40,6 +42,12 @@ UNFINISHED = "the session's previous file is not removed yet: another process ma
 class JournalLedger(Ledger):
     def __init__(self, store: Store, journal_id: int, unfinished_move: int | None = None) -> None:
         self._store, self._id, self.unfinished_move = store, journal_id, unfinished_move
+
+    def identifies(self, line: bytes) -> bool:
+        session_id = self._store.journal.rewrite(self._id).session_id
+        form = FORMATS.get(self._store.sessions.by_id(session_id).format or "")
+        entries = form.entries(Line(0, 0, line), 0) if form else ()
+        return any(one.ident and not is_generated(one.ident) for one in entries)
 
     def note(self, ends: Mapping[int, End], moving_to: int | None = None) -> None:
         journal = self._store.journal
