@@ -15,11 +15,11 @@ from brainsurgeon.operations.archive import archive
 from brainsurgeon.operations.relieve import RELIEF_REQUEST_SECONDS, relieve, would_relieve
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.status import status
-from brainsurgeon.planning.budget import rungs
+from brainsurgeon.planning.budget import relief_levels
 from brainsurgeon.render import turns as render
 from brainsurgeon.render.runs import event_text
 from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_to_show
-from brainsurgeon.rewrite.relief import Ladder, Wanted, relieve_by, weigh
+from brainsurgeon.rewrite.relief import ReliefPlanner, Wanted, relieve_by, weigh
 from building.claude import ClaudeConversation
 from building.claw import GATEWAY, LATER, WAITS_FOR_ENGINE, ClawWorld
 from building.turns import active_branch, add_long_turn, branch_roles, text_blocks
@@ -328,26 +328,28 @@ def test_relieve_never_extracts_one_value_more_than_needed(world, clock, kind, s
     with examine_to_show(settings, world.store, file, None, clock()) as examined:
         planner = ExaminationPlanner(examined, examined.records)
         measured, full = weigh(planner)
-        ladder = Ladder(planner, measured, full, settings.decision_rules())
-        steps = rungs(LAST_STEP, planner.examined.format.archives)
-        for goal in [dice.randrange(ladder.least().load, full.load) for _ in range(4)]:
-            at = next((at for at, step in enumerate(steps) if ladder.plan(step).load <= goal), None)
-            fitting = relieve_by(planner, Wanted(goal))
-            assert fitting.fits == (at is not None), goal
+        relief = ReliefPlanner(planner, measured, full, settings.decision_rules())
+        levels = relief_levels(LAST_STEP, planner.examined.format.archives)
+        for goal in [dice.randrange(relief.least().load, full.load) for _ in range(4)]:
+            at = next(
+                (at for at, level in enumerate(levels) if relief.plan(level).load <= goal), None
+            )
+            weighed = relieve_by(planner, Wanted(goal))
+            assert weighed.fits == (at is not None), goal
             if at is None:
                 continue
-            assert fitting.after.step == steps[at][-1], goal
-            assert ladder.plan(steps[at - 1]).load > goal
-            before = {value.start for value in ladder.plan(steps[at - 1]).plan.removals}
+            assert weighed.after.step == levels[at][-1], goal
+            assert relief.plan(levels[at - 1]).load > goal
+            before = {value.start for value in relief.plan(levels[at - 1]).plan.removals}
             places = [
-                (value.entry_id, value.path) for value in ladder.plan(steps[at]).plan.removals
+                (value.entry_id, value.path) for value in relief.plan(levels[at]).plan.removals
                 if value.start not in before
             ]  # fmt: skip
-            removed = {(value.entry_id, value.path) for value in fitting.plan.removals}
+            removed = {(value.entry_id, value.path) for value in weighed.plan.removals}
             extracted = [place for place in places if place in removed]
             without = frozenset(places) - frozenset(extracted[:-1])
             assert extracted == places[: len(extracted)]
-            assert not extracted or ladder.plan(steps[at], without).load > goal
+            assert not extracted or relief.plan(levels[at], without).load > goal
 
 
 def test_relieve_spares_other_values_while_one_is_protected(world, clock):

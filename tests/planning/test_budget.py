@@ -5,7 +5,7 @@ import pytest
 from brainsurgeon.agents import FORMATS
 from brainsurgeon.model.entries import OLD, Value
 from brainsurgeon.model.rules import Budget, Rule, Rules
-from brainsurgeon.planning.budget import blocks_sent, rules_at, rungs
+from brainsurgeon.planning.budget import blocks_sent, relief_levels, rules_at
 from brainsurgeon.planning.rules import EntryState, Extract, Keep, decision_on
 from building.claude import ClaudeConversation
 from building.format_reading import Reading
@@ -78,8 +78,8 @@ def test_window_is_recorded_configured_or_the_default():
 
 def test_relief_steps_add_up():
     """Each relief step adds its own change to those of the steps before it."""
-    steps = (rungs(to, "flat")[-1] for to in (1, 2, 4, 5, 6, 7))
-    first, two, four, five, six, seven = (rules_at(taken, RULES, *HALF) for taken in steps)
+    levels = (relief_levels(to, "flat")[-1] for to in (1, 2, 4, 5, 6, 7))
+    first, two, four, five, six, seven = (rules_at(level, RULES, *HALF) for level in levels)
 
     assert [rule.min_value_length for rule in first.rules] == [200, 200]
     assert first.min_value_length == 200
@@ -96,7 +96,7 @@ def test_relief_steps_add_up():
 def test_relief_steps_never_loosen_a_rule():
     """A rule with a smaller length or window than the step's stays as it is."""
     short = Rules((Rule("user", (), 20, 0),), 0, 10, max_messages=5)
-    last = rules_at(rungs(6, "flat")[-1], short, *HALF)
+    last = rules_at(relief_levels(6, "flat")[-1], short, *HALF)
 
     assert last.rules[0] == Rule("user", (), 20, 0)
     assert (last.min_value_length, last.keep_recent, last.max_messages) == (10, 0, 5)
@@ -105,13 +105,13 @@ def test_relief_steps_never_loosen_a_rule():
 def test_relief_steps_of_a_database_exclude_the_halves():
     """A database allows steps 1, 2, 4 and 5; a file also the last ones, up to the given one.
 
-    Each rung adds a step. Only sessions with linked archives have step 3.
+    Each level adds a step. Only sessions with linked archives have step 3.
     """
-    assert rungs(7, None)[-1] == (0, 1, 2, 4, 5)
-    assert rungs(3, "flat") == [(), (0,), (0, 1), (0, 1, 2)]
-    assert rungs(0, "flat") == [(), (0,)]
-    assert rungs(6, "flat")[-1] == (0, 1, 2, 4, 5, 6)
-    assert rungs(7, "linked")[-1] == (0, 1, 2, 3, 4, 5, 6, 7)
+    assert relief_levels(7, None)[-1] == (0, 1, 2, 4, 5)
+    assert relief_levels(3, "flat") == [(), (0,), (0, 1), (0, 1, 2)]
+    assert relief_levels(0, "flat") == [(), (0,)]
+    assert relief_levels(6, "flat")[-1] == (0, 1, 2, 4, 5, 6)
+    assert relief_levels(7, "linked")[-1] == (0, 1, 2, 3, 4, 5, 6, 7)
 
 
 def decide(kind="tool_result", chars=100, position=0, rules=RULES, **state):

@@ -39,7 +39,7 @@ def record_of(store: Store, file: SessionFile, identity: str | None) -> SessionR
 
     A record at the path is ignored if its session id is known and differs.
     """
-    record = store.sessions.fitting(file.path, identity)
+    record = store.sessions.matching(file.path, identity)
     if record or identity is None:
         return record
     standing = store.runs.standing

@@ -10,7 +10,14 @@ from msgspec import Struct, field
 from brainsurgeon.model.plans import Amount, Amounts, Decision, Outcome, Plan
 from brainsurgeon.model.records import Extraction, Request
 from brainsurgeon.model.session_files import SessionFile, Unreadable
-from brainsurgeon.model.turns import ArchiveRecord, Compaction, Fit, Fullness, ModelCall, Verdict
+from brainsurgeon.model.turns import (
+    ArchiveRecord,
+    Compaction,
+    Fullness,
+    LoadChange,
+    ModelCall,
+    Verdict,
+)
 
 DISABLED = "nothing is extracted: enabled = false in the configuration"
 
@@ -212,7 +219,7 @@ class RollbackReport(Struct, frozen=True):
     sessions: tuple[SessionRollback, ...]
 
 
-class Relief(Fit, frozen=True, kw_only=True):
+class Relief(LoadChange, frozen=True, kw_only=True):
     session: str
     pending: bool = False
     reason: str = ""  # why the relief is pending or, in a dry run, would be

@@ -291,7 +291,7 @@ class Fullness(Struct, frozen=True):
         return self.is_too_full and not self.waits
 
 
-class Fit(Struct, frozen=True):
+class LoadChange(Struct, frozen=True):
     """The load of a session before and after a plan (None if it was not estimated)."""
 
     before: Fullness | None = None

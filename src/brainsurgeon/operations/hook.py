@@ -9,7 +9,7 @@ from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.turns import ModelCall
 from brainsurgeon.rewrite.inspect import ExaminationPlanner, examine_open, excluded, settings_for
-from brainsurgeon.rewrite.relief import fit_in, is_too_full, weigh
+from brainsurgeon.rewrite.relief import is_too_full, plan_to_fit, weigh
 from brainsurgeon.rewrite.signals import session_costs
 from brainsurgeon.sessions.discovery import discover_at, open_to_show
 from brainsurgeon.store import Store
@@ -42,7 +42,7 @@ def advice(
         planner = ExaminationPlanner(examined, examined.records)
         _, full = weigh(planner)
         load = full.load if resumed else max(full.load, last.tokens + last.output)
-        load_after = full.load - fit_in(planner).plan.tokens
+        load_after = full.load - plan_to_fit(planner).plan.tokens
     if load <= full.threshold * full.window or load_after >= load:
         return None
     return (

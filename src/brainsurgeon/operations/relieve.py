@@ -17,7 +17,7 @@ from brainsurgeon.planning.signatures import BROKEN, DOUBTFUL, STALE
 from brainsurgeon.rewrite import inspect
 from brainsurgeon.rewrite.apply import Change, apply_quiet, examine_to_change
 from brainsurgeon.rewrite.recover import finish
-from brainsurgeon.rewrite.relief import Fitting, Wanted, relieve_by
+from brainsurgeon.rewrite.relief import Wanted, WeighedPlan, relieve_by
 from brainsurgeon.sessions.discovery import failed, open_to_show
 from brainsurgeon.store import Store
 
@@ -44,14 +44,14 @@ def relieve(
                 record, now = sessions.note_record(store, quiet.session), quiet.now
                 examined = replace(quiet, record=record)
                 planner = inspect.ExaminationPlanner(examined, examined.records, explain=True)
-                fitting = relieve_by(planner, wanted)
-                relief = _report(examined, fitting)
-                rewrite = apply_quiet(store, Change(examined, fitting.plan), clock)
+                weighed = relieve_by(planner, wanted)
+                relief = _report(examined, weighed)
+                rewrite = apply_quiet(store, Change(examined, weighed.plan), clock)
                 if rewrite is None:
-                    sessions.record_placeholders(store, examined.session, record, fitting.plan, now)
-                if fitting.after:
+                    sessions.record_placeholders(store, examined.session, record, weighed.plan, now)
+                if weighed.after:
                     with store.transaction():
-                        store.calibrations.remember(record.id, fitting.after)
+                        store.calibrations.remember(record.id, weighed.after)
             finish(rewrite)
     except NotIdleError as why:
         now = clock()
@@ -73,14 +73,14 @@ def would_relieve(
     if why := inspect.excluded(file, settings):
         raise failed(chosen.title, why)
     with inspect.examine_to_show(settings, store, file, chosen.record, now) as examined:
-        fitting = relieve_by(
+        weighed = relieve_by(
             inspect.ExaminationPlanner(examined, examined.records, explain=True), wanted
         )
-        return _report(examined, fitting, reason=fitting.plan.deferred or why_not_idle(examined))
+        return _report(examined, weighed, reason=weighed.plan.deferred or why_not_idle(examined))
 
 
-def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = "") -> Relief:
-    planned, size = fitting.plan, examined.session.fingerprint.size
+def _report(examined: inspect.Examination, weighed: WeighedPlan, *, reason: str = "") -> Relief:
+    planned, size = weighed.plan, examined.session.fingerprint.size
     removed = {(removal.entry_id, removal.path) for removal in planned.removals}
     went, stays = Amounts(), Amounts()
     transcript = examined.transcript
@@ -90,13 +90,13 @@ def _report(examined: inspect.Examination, fitting: Fitting, *, reason: str = ""
                 sums = went if (entry.ident, value.path) in removed else stays
                 sums.add(value.kind, value.tool, chars=value.chars)
     return Relief(
-        fitting.before, fitting.after, fitting.room, fitting.protected, fitting.least,
-        fitting.room_bytes,
+        weighed.before, weighed.after, weighed.room, weighed.protected, weighed.least,
+        weighed.room_bytes,
         session=examined.session.file.title, reason=reason, went=went.listed(),
         stays=stays.listed(), bytes_before=size, bytes_after=size - planned.gain,
         values=sum(removal.how != "archive" for removal in planned.removals),
         signatures=sum(
             removal.how == "empty" and removal.reason in _SIGNATURES for removal in planned.removals
         ),
-        refused=planned.handled.unfit if fitting.rules.drop_signatures else (),
+        refused=planned.handled.unfit if weighed.rules.drop_signatures else (),
     )  # fmt: skip

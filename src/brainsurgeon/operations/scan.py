@@ -348,20 +348,20 @@ class _Scan:
             stays = self._pauses.covers(file.path) or inspect.excluded(file, self._settings)
             extract = not (in_memory or stays)
             planner = inspect.ExaminationPlanner(examined, records, extract, dry_run, hurries=named)
-            fitting = plan_due(planner, self._check, dry_run=dry_run)
-            planned = fitting.plan
+            weighed = plan_due(planner, self._check, dry_run=dry_run)
+            planned = weighed.plan
             if in_memory:
                 deferred = planned.deferred if planned.edits else in_memory
                 planned = replace(planned, due_at=examined.abandoned_at, deferred=deferred)
-            outcome = fitting.outcome(examined, planned)
+            outcome = weighed.outcome(examined, planned)
             if known and outcome.outcome == "changed":
                 session.check_lines()
             if store:
-                self._notice(store, examined, fitting.after, planned)
+                self._notice(store, examined, weighed.after, planned)
             if outcome.outcome == "changed":
                 inspect.check_mount(examined.session)
-            if fitting.before:
-                self._full[file.path] = fitting.before
+            if weighed.before:
+                self._full[file.path] = weighed.before
             if store is None:
                 return Scanned(outcome, examined.session.fingerprint)
             self._count_up(store, examined, planned)

@@ -42,7 +42,7 @@ from brainsurgeon.planning import cache
 from brainsurgeon.planning.calls import RecordedCalls
 from brainsurgeon.planning.retention import DAYS_MISSED, expires_at
 from brainsurgeon.rewrite import inspect
-from brainsurgeon.rewrite.relief import fit_in, weigh
+from brainsurgeon.rewrite.relief import plan_to_fit, weigh
 from brainsurgeon.sessions.discovery import open_session, open_to_show
 from brainsurgeon.store import Store
 from brainsurgeon.store.catalogue import CERTAIN, FAILED
@@ -183,9 +183,9 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
     with inspect.examine_to_show(settings, store, chosen.file, record, now) as examined:
         records = examined.records
         planner = inspect.ExaminationPlanner(examined, records, explain=True)
-        fitting, (_, full) = fit_in(planner), weigh(planner)
-        planned = fitting.plan
-        waits = None if planned.edits else fitting.rules.waits or None
+        weighed, (_, full) = plan_to_fit(planner), weigh(planner)
+        planned = weighed.plan
+        waits = None if planned.edits else weighed.rules.waits or None
         fingerprint = examined.session.fingerprint
         placed = set(planned.sightings.here)
         extracted = [
@@ -202,7 +202,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             state=_why_not_extracted(examined) or "idle",
             extracted=tuple(owned(store, chosen, [*before, *extracted])),
             plan=replace(planned, deferred=planned.deferred or waits),
-            pays=planned.forced or fitting.rules.pays(planned, fingerprint.size),
+            pays=planned.forced or weighed.rules.pays(planned, fingerprint.size),
             changed_at=fingerprint.mtime_ns / 1e9,
             full=full,
             archives=tuple(store.archives.contained_in(record.id) if record else ()),

@@ -269,21 +269,21 @@ GIANT = 0.1
 # neither step 3, 6 nor 7: their indexes would not notice changed texts.
 LINKED = (1, 2, 3, 4, 5, 6, 7)
 HALVES = (6, 7)
-# Steps that relief takes together. Step 0 applies the configured rules; without any step, only
+# The steps that relief takes together. Step 0 applies the configured rules; without any step, only
 # requested values are extracted.
-Rung = tuple[int, ...]
+ReliefLevel = tuple[int, ...]
 
 
-def rungs(highest: int, archives: ArchiveForm | None) -> list[Rung]:
+def relief_levels(highest: int, archives: ArchiveForm | None) -> list[ReliefLevel]:
     left_out = (3, *HALVES) if archives is None else () if archives == "linked" else (3,)
     steps = (0, *(step for step in LINKED if step <= highest and step not in left_out))
     return [steps[:count] for count in range(len(steps) + 1)]
 
 
-def rules_at(taken: Rung, rules: Rules, giant: int, kept_messages: int) -> Rules:
-    if not taken:
+def rules_at(level: ReliefLevel, rules: Rules, giant: int, kept_messages: int) -> Rules:
+    if not level:
         return replace(rules, rules=(), min_value_length=sys.maxsize, giant=0, max_messages=0)
-    for step in taken:
+    for step in level:
         match step:
             case 1:
                 rules = _bounded(rules, "min_value_length", min, SHORTEST)
@@ -309,9 +309,9 @@ def _bounded(rules: Rules, key: str, of: Callable[[int, int], int], bound: int) 
     return replace(rules, rules=tuple(bounded), **{key: of(getattr(rules, key), bound)})
 
 
-def archiving_at(taken: Rung, archiving: Archiving, kept_messages: int = 0) -> Archiving:
+def archiving_at(level: ReliefLevel, archiving: Archiving, kept_messages: int = 0) -> Archiving:
     rules, most = replace(archiving.rules, enabled=False), 0
-    for step in taken:
+    for step in level:
         match step:
             case 0:
                 rules, most = archiving.rules, archiving.most

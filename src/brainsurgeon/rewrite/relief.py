@@ -28,14 +28,14 @@ from brainsurgeon.model.turns import (
     TOO_LARGE,
     TOO_LONG,
     Calibration,
-    Fit,
     Fullness,
+    LoadChange,
     Reason,
     Refusal,
 )
 from brainsurgeon.planning import budget, cache, reasoning
 from brainsurgeon.planning.archiving import LASTING, NO_ARCHIVING, OPEN_TURN, Archiving
-from brainsurgeon.planning.budget import Measure, Rung
+from brainsurgeon.planning.budget import Measure, ReliefLevel
 from brainsurgeon.planning.calls import last_call
 from brainsurgeon.planning.superseded import superseded
 from brainsurgeon.rewrite.archived_turns import summaries
@@ -44,7 +44,9 @@ from brainsurgeon.sessions.discovery import AnyOpen
 from brainsurgeon.store import Store
 
 
-class Fitting(Fit, frozen=True, kw_only=True):
+class WeighedPlan(LoadChange, frozen=True, kw_only=True):
+    """A plan, the rules that it was made by, and the load before and after it."""
+
     plan: Plan
     rules: Rules
 
@@ -116,14 +118,14 @@ class Bound(Struct, frozen=True):
         return full.load <= self.tokens and full.bytes <= self.bytes
 
 
-class Ladder:
-    """Plans relief: each rung adds a step. `protect` spares recently restored values."""
+class ReliefPlanner:
+    """Plans relief: each level adds a step. `protect` spares recently restored values."""
 
     def __init__(
         self, planner: ExaminationPlanner, measured: Measure, full: Fullness, rules: Rules,
         heaviest: float = math.inf,
     ) -> None:  # fmt: skip
-        """If the request has more bytes than `heaviest`, all rungs take the largest blocks."""
+        """If the request has more bytes than `heaviest`, all levels take the largest blocks."""
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
         self._full, self._rules = full, rules
@@ -134,8 +136,10 @@ class Ladder:
         heavy = self._heavy(heaviest) if full.bytes > heaviest else frozenset()
         self._rules = replace(rules, heavy=heavy | self._unfit)
 
-    def at(self, rung: Rung, spared: ValueIds = frozenset(), *, protect: bool = True) -> Fitting:
-        return self._cached_plan(rung, spared, protect=protect)  # one cache key for equal calls
+    def at(
+        self, level: ReliefLevel, spared: ValueIds = frozenset(), *, protect: bool = True
+    ) -> WeighedPlan:
+        return self._cached_plan(level, spared, protect=protect)  # one cache key for equal calls
 
     def _heavy(self, heaviest: float) -> ValueIds:
         """Return the fewest pictures and documents without which the request is small enough."""
@@ -151,57 +155,59 @@ class Ladder:
         taken = bisect_left(range(len(blocks)), True, key=suffice)
         return frozenset(blocks[:taken])
 
-    def fit(self, rungs: Sequence[Rung], goal: Bound, room: Bound) -> Fitting:
-        """Plan the lowest rung that reaches `goal`, or the last rung.
+    def plan_to(self, levels: Sequence[ReliefLevel], goal: Bound, room: Bound) -> WeighedPlan:
+        """Plan the lowest level that reaches `goal`, or the last level.
 
-        Of the values that this rung adds, only those that the goal requires are extracted.
-        Protected values do not lead to a higher rung.
+        Of the values that this level adds, only those that the goal requires are extracted.
+        Protected values do not lead to a higher level.
         """
-        at, protect = self.lowest(rungs, goal), True
-        if self.at(rungs[min(at, len(rungs) - 1)]).plan.protected:
-            lower = self.lowest(rungs[:at], goal, protect=False)
+        at, protect = self.lowest(levels, goal), True
+        if self.at(levels[min(at, len(levels) - 1)]).plan.protected:
+            lower = self.lowest(levels[:at], goal, protect=False)
             at, protect = lower, lower == at
         spared: ValueIds = frozenset()
-        if 0 < at < len(rungs):
-            spared = self.spared(rungs, at, goal, protect=protect)
-        rung = rungs[min(at, len(rungs) - 1)]
-        fitting = self.at(rung, spared)
-        if fitting.plan.protected and not goal.holds(fitting.after):
-            released = self.at(rung, spared, protect=False)
+        if 0 < at < len(levels):
+            spared = self.spared(levels, at, goal, protect=protect)
+        level = levels[min(at, len(levels) - 1)]
+        weighed = self.at(level, spared)
+        if weighed.plan.protected and not goal.holds(weighed.after):
+            released = self.at(level, spared, protect=False)
             if room.holds(released.after):
-                fitting = replace(fitting, protected=_protected(fitting.plan, released.plan))
-        return replace(fitting, room=room.tokens, room_bytes=room.bytes)
+                weighed = replace(weighed, protected=_protected(weighed.plan, released.plan))
+        return replace(weighed, room=room.tokens, room_bytes=room.bytes)
 
-    def least(self) -> Fitting:
+    def least(self) -> WeighedPlan:
         return self.plan((0, *budget.LINKED), kept_messages=1, protect=False)
 
     def plan(
-        self, rung: Rung, spared: ValueIds = frozenset(), *, kept_messages: int = 0,
+        self, level: ReliefLevel, spared: ValueIds = frozenset(), *, kept_messages: int = 0,
         protect: bool = True,
-    ) -> Fitting:  # fmt: skip
+    ) -> WeighedPlan:  # fmt: skip
         full, kept_messages = self._full, kept_messages or self._kept_messages
         rules = self._rules if protect else replace(self._rules, keep_after_restore=0.0)
-        rules = budget.rules_at(rung, rules, self._giant, kept_messages)
-        archiving = budget.archiving_at(rung, archiving_of(self.planner), kept_messages)
+        rules = budget.rules_at(level, rules, self._giant, kept_messages)
+        archiving = budget.archiving_at(level, archiving_of(self.planner), kept_messages)
         plan = self.planner.plan(archiving, replace(rules, spared=spared))
         load = max(0, full.load - round(full.calibration.scale * plan.tokens))
         size = max(0, full.bytes - plan.request_bytes)
         going = {(removal.entry_id, removal.path) for removal in plan.removals}
         after = replace(
-            full, load=load, bytes=size, step=rung[-1] if rung else 0,
+            full, load=load, bytes=size, step=level[-1] if level else 0,
             unfit=len(self._unfit - going),
         )  # fmt: skip
-        return Fitting(full, after, plan=plan, rules=rules)
+        return WeighedPlan(full, after, plan=plan, rules=rules)
 
-    def lowest(self, rungs: Sequence[Rung], goal: Bound, *, protect: bool = True) -> int:
-        """Return the index of the lowest rung that reaches `goal`, or the number of rungs."""
+    def lowest(self, levels: Sequence[ReliefLevel], goal: Bound, *, protect: bool = True) -> int:
+        """Return the index of the lowest level that reaches `goal`, or the number of levels."""
         return bisect_left(
-            rungs, True, key=lambda rung: goal.holds(self.at(rung, protect=protect).after)
+            levels, True, key=lambda level: goal.holds(self.at(level, protect=protect).after)
         )
 
-    def spared(self, rungs: Sequence[Rung], at: int, goal: Bound, *, protect: bool) -> ValueIds:
-        """Return the values that rung `at` adds to the rung below, but the goal does not need."""
-        lower, here = (self.at(one, protect=protect).plan for one in rungs[at - 1 : at + 1])
+    def spared(
+        self, levels: Sequence[ReliefLevel], at: int, goal: Bound, *, protect: bool
+    ) -> ValueIds:
+        """Return the values that level `at` adds to the level below, but the goal does not need."""
+        lower, here = (self.at(one, protect=protect).plan for one in levels[at - 1 : at + 1])
         before = {removal.start for removal in lower.removals}
         examined = self.planner.examined
         outdated = superseded(examined.transcript)
@@ -212,7 +218,7 @@ class Ladder:
         needed = bisect_left(
             range(len(values)), True,
             key=lambda count: goal.holds(
-                self.plan(rungs[at], frozenset(values[count:]), protect=protect).after
+                self.plan(levels[at], frozenset(values[count:]), protect=protect).after
             ),
         )  # fmt: skip
         return frozenset(values[needed:])
@@ -286,86 +292,87 @@ def asked_relief(records: Records) -> Wanted | None:
     return convert(asked[-1].value or {}, Wanted) if asked else None
 
 
-def fit_in(planner: ExaminationPlanner) -> Fitting:
+def plan_to_fit(planner: ExaminationPlanner) -> WeighedPlan:
     """Plan all edits that are due in a session, and the relief that makes it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
     form, rules = planner.examined.format, settings.decision_rules()
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
-        fitting = Fitting(plan=planner.plan(archiving_of(planner)), rules=rules)
-        return _await_cold_cache(planner, fitting)
+        weighed = WeighedPlan(plan=planner.plan(archiving_of(planner)), rules=rules)
+        return _await_cold_cache(planner, weighed)
     measured, full = weigh(planner)
     goal, room = _goal(full), _room(full)
-    steps = budget.rungs(settings.budget.max_step if full.is_too_full else 0, form.archives)[1:]
+    highest = settings.budget.max_step if full.is_too_full else 0
+    levels = budget.relief_levels(highest, form.archives)[1:]
     heaviest = goal.bytes if full.is_too_large else math.inf
-    ladder = Ladder(planner, measured, full, rules, heaviest)
-    return _await_cold_cache(ladder.planner, ladder.fit(steps, goal, room))
+    relief = ReliefPlanner(planner, measured, full, rules, heaviest)
+    return _await_cold_cache(relief.planner, relief.plan_to(levels, goal, room))
 
 
-def _await_cold_cache(planner: ExaminationPlanner, fitting: Fitting) -> Fitting:
+def _await_cold_cache(planner: ExaminationPlanner, weighed: WeighedPlan) -> WeighedPlan:
     """Postpone optional extractions of sent values until the key `when` allows them."""
-    plan, before, examined = fitting.plan, fitting.before, planner.examined
+    plan, before, examined = weighed.plan, weighed.before, planner.examined
     # A refused prompt is not in the cache, and one that is too large would be refused.
     hurries = before is not None and (before.refusal or before.is_too_large)
     if plan.deferred or not plan.optional or hurries:
-        return fitting
-    now, settings, rules = examined.now, examined.settings, fitting.rules
+        return weighed
+    now, settings, rules = examined.now, examined.settings, weighed.rules
     session = examined.session
     last = last_call(examined.transcript)
     if last:
         line = price_of(last.model, settings.price_rules()).line
         plan = replace(plan, load=last.load, line=line)
-    fitting = replace(fitting, plan=plan)
+    weighed = replace(weighed, plan=plan)
     enough = plan.forced or rules.pays(plan, session.fingerprint.size)
     if planner.hurries or not (enough and plan.load):
-        return fitting
+        return weighed
     transcript, records = examined.transcript, planner.records
     risk = reasoning.at_risk(transcript, plan, records, rules.signed_models)
     lost = reasoning.lost(risk, plan.optional[0].start)
-    fitting = replace(fitting, plan=replace(plan, reasoning_lost=lost))
+    weighed = replace(weighed, plan=replace(plan, reasoning_lost=lost))
     cold = rules.when == "always" or examined.silent >= LONG_LIFE
     if cold and not (risk and rules.when == "pays"):  # cache.read is slow
-        return fitting
+        return weighed
     state, change = cache.read(transcript, plan, records, now - examined.silent)
     change = replace(change, lost=lost)
     price = price_of(state.model, settings.price_rules())
     until = cache.due(rules.when, state, change, price, now)
     if rules.when == "pays" and is_too_full(settings, session, state.model, plan.load):
-        return fitting
+        return weighed
     if until is not None:
         why = f"its cache is warm until {minute(until)}"
-        return _waiting(planner, fitting, why, until)
+        return _waiting(planner, weighed, why, until)
     placed = [(one.start, one.tokens) for one in plan.optional]
     first = reasoning.spared(rules.when, placed, risk, state, price, now)
     spared, chosen = plan.optional[:first], plan.optional[first:]
     if not spared:
-        return fitting
+        return weighed
     if not chosen or any(one.how == "archive" for one in spared):
-        return _waiting(planner, fitting, "the reasoning behind its values is worth more")
+        return _waiting(planner, weighed, "the reasoning behind its values is worth more")
     rules = replace(rules, spared=frozenset((one.entry_id, one.path) for one in spared))
     plan = replace(
         planner.plan(archiving_of(planner), rules), load=plan.load, line=plan.line,
         reasoning_lost=reasoning.lost(risk, chosen[0].start),
     )  # fmt: skip
-    return replace(fitting, plan=plan, rules=rules)
+    return replace(weighed, plan=plan, rules=rules)
 
 
 def _waiting(
-    planner: ExaminationPlanner, fitting: Fitting, why: str, until: float = math.inf
-) -> Fitting:
+    planner: ExaminationPlanner, weighed: WeighedPlan, why: str, until: float = math.inf
+) -> WeighedPlan:
     """Plan what does not wait. `until` is when the rest is due, if that is known."""
-    rules, before = replace(fitting.rules, waits=why), fitting.before
+    rules, before = replace(weighed.rules, waits=why), weighed.before
     plan = planner.plan(budget.archiving_at((), archiving_of(planner)), rules)
     due_at = min(until, math.inf if plan.due_at is None else plan.due_at)
     return replace(
-        fitting, rules=rules,
+        weighed, rules=rules,
         plan=replace(
-            plan, due_at=None if due_at == math.inf else due_at, load=fitting.plan.load,
-            reasoning_lost=fitting.plan.reasoning_lost,
+            plan, due_at=None if due_at == math.inf else due_at, load=weighed.plan.load,
+            reasoning_lost=weighed.plan.reasoning_lost,
         ),
         after=before and replace(
-            before, load=max(0, before.load - plan.tokens), waits=fitting.fits
+            before, load=max(0, before.load - plan.tokens), waits=weighed.fits
         ),
     )  # fmt: skip
 
@@ -394,7 +401,7 @@ def _bound(full: Fullness, share: float, share_of_bytes: float) -> Bound:
     return Bound(max(0, int(share * full.window)), most)
 
 
-def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> Fitting:
+def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> WeighedPlan:
     """Plan a relief. Drop halves only if the other steps fail even without protection."""
     measured, full = weigh(planner)
     goal, room = _goal(full), _room(full)
@@ -411,20 +418,20 @@ def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> Fitting:
         refused = refusal is not None and refusal.why == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
     heaviest = goal.bytes if full.is_too_large else math.inf
-    ladder, form = Ladder(planner, measured, full, rules, heaviest), planner.examined.format
-    least = ladder.least()
+    relief, form = ReliefPlanner(planner, measured, full, rules, heaviest), planner.examined.format
+    least = relief.least()
     if (
         least.load > room.tokens and not least.plan.deferred
     ):  # no relief can help: plan only requests
-        return replace(ladder.fit([()], goal, room), least=least.load)
+        return replace(relief.plan_to([()], goal, room), least=least.load)
     # The user asked though the session seems to fit.
     if wanted.to is None and goal.holds(full):
-        return ladder.fit([(0, 1)], goal, room)
+        return relief.plan_to([(0, 1)], goal, room)
     for step in range(ONE_ROUND, LAST_STEP + 1):
-        fitting = ladder.fit(budget.rungs(step, form.archives), goal, room)
-        if (goal if full.refusal else room).holds(fitting.after) or fitting.protected:
+        weighed = relief.plan_to(budget.relief_levels(step, form.archives), goal, room)
+        if (goal if full.refusal else room).holds(weighed.after) or weighed.protected:
             break
-    return fitting
+    return weighed
 
 
 def remember(store: Store, loads: Mapping[str, Fullness]) -> None:
@@ -451,19 +458,19 @@ def _cancel_hopeless(store: Store, records: Records, plan: Plan, now: float) -> 
 
 def plan_due(
     planner: ExaminationPlanner, check_stop: Callable[[], None], *, dry_run: bool
-) -> Fitting:
+) -> WeighedPlan:
     """Plan all due edits. Without `dry_run`, run `archive.command` and cancel hopeless requests."""
     examined = planner.examined
     store = examined.store
-    fitting = fit_in(planner)
+    weighed = plan_to_fit(planner)
     if dry_run:
-        return fitting
+        return weighed
     if planner.extract:
-        _cancel_hopeless(store, planner.records, fitting.plan, examined.now)
-    if not (fitting.plan.archives and examined.settings.archive.command):
-        return fitting
-    texts, warnings = summaries(planner, store, fitting.plan, check_stop)
+        _cancel_hopeless(store, planner.records, weighed.plan, examined.now)
+    if not (weighed.plan.archives and examined.settings.archive.command):
+        return weighed
+    texts, warnings = summaries(planner, store, weighed.plan, check_stop)
     if texts:
-        fitting = fit_in(replace(planner, summaries=texts))
-    warned = replace(fitting.plan, warnings=(*fitting.plan.warnings, *warnings))
-    return replace(fitting, plan=warned)
+        weighed = plan_to_fit(replace(planner, summaries=texts))
+    warned = replace(weighed.plan, warnings=(*weighed.plan.warnings, *warnings))
+    return replace(weighed, plan=warned)

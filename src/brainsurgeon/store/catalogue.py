@@ -31,7 +31,7 @@ def _session(row: tuple[Any, ...]) -> SessionRecord:
 
 
 class Sessions(Table):
-    def fitting(self, path: str, identity: str | None) -> SessionRecord | None:
+    def matching(self, path: str, identity: str | None) -> SessionRecord | None:
         """Return the record at a path, unless both identities are known and differ."""
         here = self.at(path)
         fits = here and (here.identity == identity or None in (here.identity, identity))
@@ -45,7 +45,7 @@ class Sessions(Table):
 
         `record` is the session's earlier record, whose path may differ.
         """
-        record, holder = record or self.fitting(file.path, identity), self.at(file.path)
+        record, holder = record or self.matching(file.path, identity), self.at(file.path)
         if holder and (record is None or holder.id != record.id):
             self.displace(file.path)
         path = os.fsencode(file.path)
