@@ -248,6 +248,8 @@ class Turn(Obstacles, eq=False):
 
 
 class Archiving(Struct, frozen=True):
+    """How turns of a session are to be archived: rules, requests, and what was refused before."""
+
     rules: ArchiveRules
     # Returns the JSON of a stored value, None if it is lost.
     original: Callable[[Extraction], bytes | None] = lambda _: None
@@ -313,7 +315,9 @@ def worth_archiving(turn: Turn, rules: ArchiveRules) -> str | None:
     return None
 
 
-class Archival(Struct, frozen=True):
+class ArchiveDraft(Struct, frozen=True):
+    """One planned archive, and what its edits are made of."""
+
     archive: PlannedArchive
     text: str
     prompt: TurnEntry
@@ -357,8 +361,10 @@ class Archival(Struct, frozen=True):
             )  # fmt: skip
 
 
-class Archivals(Struct, frozen=True):
-    made: dict[int, Archival] = field(default_factory=dict)  # by the indexes of last answers
+class ArchiveDecisions(Struct, frozen=True):
+    """Which turns of a session are archived, and what becomes of their entries."""
+
+    drafts: dict[int, ArchiveDraft] = field(default_factory=dict)  # by the indexes of last answers
     verdicts: tuple[Verdict, ...] = ()
     leaving: Middles = field(default_factory=Middles)  # entries that leave the active branch
     emptied: Middles = field(default_factory=Middles)  # entries that lose thinking and results
@@ -372,10 +378,10 @@ class ArchiveRefusedError(Exception):
     """A last answer cannot be replaced by an archive. The message is the id of its entry."""
 
 
-def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> Archivals:
+def archive_turns(session: Snapshot, rules: Rules, archiving: Archiving) -> ArchiveDecisions:
     if not (archiving.rules.enabled or archiving.requested or archiving.most):
-        return Archivals()
-    return _Archiver(session, rules, archiving).archivals()
+        return ArchiveDecisions()
+    return _Archiver(session, rules, archiving).decisions()
 
 
 class _Archiver:
@@ -581,7 +587,7 @@ class _Archiver:
         if turn.closing:
             turn.size.added = len(self._text([turn])) - turn.size.answer if middle else 0
 
-    def archivals(self) -> Archivals:
+    def decisions(self) -> ArchiveDecisions:
         for count, turn in enumerate(reversed(self._live)):
             turn.after = count
         verdicts = [decide(turn, self._archiving.rules) for turn in self._turns]
@@ -589,13 +595,13 @@ class _Archiver:
         joined, excess = self._joined(chosen) if self._linked else ([], 1)
         inside = {turn: len(group) for group in joined for turn in group}
         groups = [*([turn] for turn in chosen if turn not in inside), *joined]
-        made = {
-            closing.index: self._archival(group, closing)
+        drafts = {
+            closing.index: self._draft(group, closing)
             for group in groups if (closing := group[-1].closing) is not None
         }  # fmt: skip
-        middles = Middles(archival.span for archival in made.values())
-        return Archivals(
-            made,
+        middles = Middles(draft.span for draft in drafts.values())
+        return ArchiveDecisions(
+            drafts,
             tuple(
                 _joined_verdict(verdict, inside.get(turn, 0))
                 for verdict, turn in zip(verdicts, self._turns, strict=True)
@@ -616,7 +622,7 @@ class _Archiver:
             text = last.text
         return archive_text(group[-1].closing_id or "", text)
 
-    def _archival(self, group: list[Turn], closing: TurnEntry) -> Archival:
+    def _draft(self, group: list[Turn], closing: TurnEntry) -> ArchiveDraft:
         first, last = group[0], group[-1]
         counts = [
             (turn.record.turns, turn.record.calls, turn.record.failed)
@@ -634,7 +640,7 @@ class _Archiver:
             self._archiving.requested.get(last.prompt_id), turns, calls, failed,
             last.summary.digest, tuple(turn.prompt_id for turn in group),
         )  # fmt: skip
-        return Archival(archive, self._text(group), first.prompt, closing, sent)
+        return ArchiveDraft(archive, self._text(group), first.prompt, closing, sent)
 
     def _joined(self, chosen: list[Turn]) -> tuple[list[list[Turn]], int]:
         """Return groups of turns to archive, and how many messages still exceed `most`.

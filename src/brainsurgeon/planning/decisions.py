@@ -18,7 +18,7 @@ from brainsurgeon.model.records import Extraction
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import LINK
-from brainsurgeon.planning.archiving import Archival, Archivals, ArchiveRefusedError
+from brainsurgeon.planning.archiving import ArchiveDecisions, ArchiveDraft, ArchiveRefusedError
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldRequests, Restores
 from brainsurgeon.planning.rules import (
@@ -46,14 +46,14 @@ class EntryChanges(Struct, frozen=True):
     standing: tuple[Extraction, ...] = ()  # extracted values in it
     back: tuple[Extraction, ...] = ()  # of these, the values to restore
     going: Going = ()
-    archival: Archival | None = None  # it becomes an archive
+    archive: ArchiveDraft | None = None  # it becomes an archive
     redacts: bool = False  # its call of our tool, or our answer in it, becomes shorter
     concerns_field: bool = False  # a field of it is to be set, or was set
     live: bool = True  # it will be in the next request
 
     @property
     def needs_draft(self) -> bool:
-        return bool(self.back or self.going or self.archival or self.redacts or self.concerns_field)
+        return bool(self.back or self.going or self.archive or self.redacts or self.concerns_field)
 
     @property
     def left(self) -> list[Extraction]:
@@ -122,14 +122,14 @@ class Decider(Struct, frozen=True):
     extract: bool = True
     explain: bool = False  # also decide about values of any length
 
-    def decide(self, archivals: Archivals, locks: Locks) -> Decisions:
+    def decide(self, turns: ArchiveDecisions, locks: Locks) -> Decisions:
         """Decide about all entries. Raises ArchiveRefusedError."""
         session, found, decisions = self.session, self.session.found, Decisions()
-        gatherer = Gatherer(session, self.rules, archivals.leaving, locks)
+        gatherer = Gatherer(session, self.rules, turns.leaving, locks)
         restores = Restores(session)
-        decider = _EntryDecider(self, decisions, archivals, locks)
+        decider = _EntryDecider(self, decisions, turns, locks)
         lost = list[tuple[Extraction, str]]()
-        for verdict in archivals.verdicts:
+        for verdict in turns.verdicts:
             decisions.protect(verdict.closing_id, verdict.until)
         for index, entry in enumerate(session.transcript.entries):
             if entry.ident is not None:
@@ -198,9 +198,9 @@ class Decider(Struct, frozen=True):
 
     def _removed(self, changes: EntryChanges) -> list[KeyPath]:
         paths = [value.path for value, _ in changes.going]
-        if changes.archival:
+        if changes.archive:
             linked = self.session.form.archives == "linked"
-            paths += [changes.archival.text_path, *([LINK] if linked else [])]
+            paths += [changes.archive.text_path, *([LINK] if linked else [])]
         return [*paths, *(self.own.paths(changes.index) if changes.redacts else ())]
 
     def _judge(self, decisions: Decisions, signatures: Signatures, *, pristine: bool) -> None:
@@ -225,12 +225,12 @@ class _EntryDecider:
     """Decides by the rules which values of an entry are extracted."""
 
     def __init__(
-        self, decider: Decider, decisions: Decisions, archivals: Archivals, locks: Locks
+        self, decider: Decider, decisions: Decisions, turns: ArchiveDecisions, locks: Locks
     ) -> None:
         self._decider, self._decisions = decider, decisions
         self._session, self._rules = decider.session, decider.rules
         self._transcript = decider.session.transcript
-        self._archivals, self._locks = archivals, locks
+        self._turns, self._locks = turns, locks
         self._named = decider.fields.entries | decider.session.pins.keys()
         # Values of at most so many characters are skipped, except in archived turns and in entries
         # with placeholders, our fields or a request.
@@ -244,7 +244,7 @@ class _EntryDecider:
             return True
         if any(value.chars > self._shortest for value in entry.values):
             return True
-        if index in self._archivals.made or index in self._archivals.emptied:
+        if index in self._turns.drafts or index in self._turns.emptied:
             return True
         return self._decider.own.concerns(entry)
 
@@ -256,21 +256,21 @@ class _EntryDecider:
 
         `bound`: it contains a signature that covers the request before it.
         """
-        entry, archivals = self._transcript.entries[index], self._archivals
+        entry, turns = self._transcript.entries[index], self._turns
         ident, own_call = entry.ident or "", self._decider.own.concerns(entry)
-        archival = archivals.made.get(index)
-        if archival and (back or own_call):
+        archive = turns.drafts.get(index)
+        if archive and (back or own_call):
             raise ArchiveRefusedError(ident)
         going: Going = ()
         if self._decider.extract and not back and not own_call:
             taken = {value.path for value in standing if value.archive_id is not None}
-            taken |= {archival.text_path} if archival else set()
+            taken |= {archive.text_path} if archive else set()
             going = self._going(index, standing, taken, bound=bound)
         return EntryChanges(
-            index, standing, back, going, archival,
+            index, standing, back, going, archive,
             redacts=own_call and not back and self._may_redact(ident),
             concerns_field=entry.ident is not None and ident in self._decider.fields.entries,
-            live=index not in archivals.leaving and index not in self._transcript.chain.dead,
+            live=index not in turns.leaving and index not in self._transcript.chain.dead,
         )  # fmt: skip
 
     def _may_redact(self, ident: str) -> bool:
@@ -281,7 +281,7 @@ class _EntryDecider:
         self, index: int, standing: Iterable[Extraction], taken: Container[KeyPath], *, bound: bool
     ) -> Going:
         """Return the values that are to be extracted. Archives replace those at paths `taken`."""
-        entry, emptied = self._transcript.entries[index], index in self._archivals.emptied
+        entry, emptied = self._transcript.entries[index], index in self._turns.emptied
         chosen = self._session.override(entry)
         has_fields = entry.marks is not None and bool(entry.marks.fields)
         special = has_fields or emptied or standing or chosen is not None
@@ -318,7 +318,7 @@ class _EntryDecider:
         self._decisions.due(state.changes_at)
         room = _MOST_WARNINGS - len(self._decisions.warnings)
         self._decisions.warnings += state.warnings[:room]
-        farthest, most = self._archivals.farthest(index), self._rules.max_messages
+        farthest, most = self._turns.farthest(index), self._rules.max_messages
         if most and index == self._transcript.chain.last_user:
             farthest = min(farthest, most - 1)  # the newest prompt stays
         return replace(state, emptied=emptied, position=min(state.position, farthest))

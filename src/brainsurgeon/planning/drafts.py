@@ -60,7 +60,7 @@ class Drafts:
             try:
                 line = self._line(changes)
             except (splice.UntouchableError, RecursionError) as error:
-                if changes.archival:
+                if changes.archive:
                     ident = self._transcript.entries[changes.index].ident
                     raise ArchiveRefusedError(ident or "") from error
                 locks[changes.index, ()] = str(error)
@@ -93,9 +93,9 @@ class Drafts:
         edits: list[Edit] = [*self._restorations(parsed, changes, locks)]
         edits += self._extractions(parsed, changes, locks)
         others = list[Removal]()
-        if changes.archival:
+        if changes.archive:
             rate = session.records.rate
-            others += changes.archival.removals(parsed, session.form, left, rate)
+            others += changes.archive.removals(parsed, session.form, left, rate)
         fields = self._fields.changes(parsed, back, left, session.now)
         if ident in session.repeated:  # it is unknown whose field it is
             fields = FieldChanges(missed=fields.missed)

@@ -15,7 +15,7 @@ from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.planning.archiving import (
     NO_ARCHIVING,
-    Archivals,
+    ArchiveDecisions,
     ArchiveRefusedError,
     Archiving,
     archive_turns,
@@ -58,18 +58,18 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
         locks, archiving = Locks(), archiving if extract else NO_ARCHIVING
         while True:
             try:
-                archivals = archive_turns(self.session, rules, archiving)
-                decisions = decider.decide(archivals, locks)
+                turns = archive_turns(self.session, rules, archiving)
+                decisions = decider.decide(turns, locks)
                 lines, signature_removals, new_locks = self._drafts.draft(decisions)
             except ArchiveRefusedError as refusal:
                 archiving = replace(archiving, refused=archiving.refused | {str(refusal)})
                 continue
             if not new_locks:
-                return self._plan(decider, decisions, archivals, lines, signature_removals)
+                return self._plan(decider, decisions, turns, lines, signature_removals)
             locks |= new_locks
 
     def _plan(
-        self, decider: Decider, decisions: Decisions, archivals: Archivals,
+        self, decider: Decider, decisions: Decisions, turns: ArchiveDecisions,
         lines: Sequence[Draft], signature_removals: Sequence[Removal],
     ) -> Plan:  # fmt: skip
         session, blocked = self.session, decisions.verdict.blocked
@@ -77,9 +77,9 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
         if not blocked:
             drafted = [*(edit for line in lines for edit in line.edits), *signature_removals]
             edits = tuple(sorted(drafted, key=lambda edit: (edit.start, edit.end)))
-        made = {} if blocked else archivals.made
+        drafts = {} if blocked else turns.drafts
         archives = tuple(
-            made[index].archive_after(edits, session.transcript) for index in sorted(made)
+            drafts[index].archive_after(edits, session.transcript) for index in sorted(drafts)
         )
         prompts = {prompt for archive in archives for prompt in archive.prompts}
         unanswered, waits_until = self._unanswered()
@@ -117,7 +117,7 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
             warnings=tuple(decisions.warnings),
             deferred=blocked,
             archives=archives,
-            turns=archivals.verdicts,
+            turns=turns.verdicts,
         )
 
     def _sightings(self) -> Sightings:
