@@ -112,7 +112,7 @@ def record_placeholders(
 ) -> None:
     """Record what a plan found: placeholders, finished requests and fields that are gone."""
     placed = store.placements.of_session(record.id) if record else frozenset()
-    seen, handled = plan.sightings, plan.handled
+    seen, handled = plan.placeholders, plan.handled
     is_new = any(ident not in placed for ident in seen.here)
     changed = seen.gone or seen.missing or handled.requests or handled.fields_gone
     if not (is_new or (record and changed)):

@@ -141,7 +141,9 @@ class Amounts(defaultdict[tuple[Any, ...], list[int]]):
         return sorted(self.items(), key=lambda item: -item[1][1])
 
 
-class Sightings(Struct, frozen=True):
+class FoundPlaceholders(Struct, frozen=True):
+    """Which placeholders of ours are in a session, and which recorded ones are not."""
+
     here: tuple[int, ...] = ()  # extractions (ids) whose placeholders are in the file
     gone: tuple[int, ...] = ()  # extractions whose placeholders disappeared; their entries exist
     missing: tuple[int, ...] = ()  # extractions whose entries may be gone
@@ -182,7 +184,7 @@ class Plan(Struct, frozen=True):
     due_at: float | None = None  # when the passage of time next changes a decision
     # Ids of restored entries, and the times until which they keep their values.
     protected: Mapping[str, float] = field(default_factory=dict)
-    sightings: Sightings = Sightings()
+    placeholders: FoundPlaceholders = FoundPlaceholders()
     handled: Handled = Handled()
     warnings: tuple[str, ...] = ()
     deferred: str | None = None  # why the session may not be changed now

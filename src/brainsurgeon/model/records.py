@@ -180,7 +180,7 @@ class Records(Struct, frozen=True):
 
     # Extractions, from any session, whose placeholders or replacements may be in the file.
     extractions: tuple[Extraction, ...] = ()
-    last_sighted: frozenset[int] = frozenset()  # extractions in the file when it was last read
+    last_placed: frozenset[int] = frozenset()  # extractions in the file when it was last read
     same_identity: frozenset[int] = frozenset()  # session records (ids) with the same `identity`
     # Our fields in the session, and in entries with the same ids in other sessions.
     fields: tuple[FieldRecord, ...] = ()

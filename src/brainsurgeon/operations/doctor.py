@@ -344,13 +344,13 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
         value.id: value.blob_id is None
         for value in examined.records.extractions if value.replacement is None
     }  # fmt: skip
-    here = set(planned.sightings.here)
+    here = set(planned.placeholders.here)
     unmarked = frozenset(
         (value.entry_id, value.path, value.digest) for value in examined.records.extractions
         if value.replacement is not None and value.blob_id is not None
         and value.id in here and not value.is_link
     )  # fmt: skip
-    matched = tuple(ident for ident in planned.sightings.here if ident in is_expired)
+    matched = tuple(ident for ident in planned.placeholders.here if ident in is_expired)
     left: dict[str, list[str]] = defaultdict(list)
     for one in planned.handled.left:
         left[one.why].append(one.entry_id)
@@ -363,7 +363,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     return SessionPlaceholders(
         matched, sum(is_expired[ident] for ident in matched), orphans,
         (*expired_in, *left[EXPIRED]), tuple(left[NO_RECORD]),
-        planned.sightings.typed, unmarked, examined.records.own,
+        planned.placeholders.typed, unmarked, examined.records.own,
     )  # fmt: skip
 
 

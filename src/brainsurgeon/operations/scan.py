@@ -388,7 +388,7 @@ class _Scan:
         count_calls(store, examined.session)
         if savings := count_savings(examined, planned):
             self._memory.savings[path] = savings
-        self._memory.lost[path] = len(planned.sightings.lost)
+        self._memory.lost[path] = len(planned.placeholders.lost)
 
     def _carry_out(self) -> None:
         with self._batch.take() as waiting:

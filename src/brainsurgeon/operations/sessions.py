@@ -187,7 +187,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
         planned = weighed.plan
         waits = None if planned.edits else weighed.rules.waits or None
         fingerprint = examined.session.fingerprint
-        placed = set(planned.sightings.here)
+        placed = set(planned.placeholders.here)
         extracted = [
             value for value in records.extractions
             if value.id in placed and value.archive_id is None

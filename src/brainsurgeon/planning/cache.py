@@ -91,7 +91,7 @@ def read(
     usage, rate, behind = Usage(), records.rate, 0
     # `front`: tokens before the first removal. `uncached`: those after the last cached prompt.
     front, uncached, changed = 0, 0, 0.0
-    here = set(plan.sightings.here)
+    here = set(plan.placeholders.here)
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }

@@ -209,7 +209,7 @@ class _Matcher:
         entry = self._transcript.entries[index]
         for name in entry.marks.archives if entry.marks else ():
             for record in self._named.get(name, ()):
-                seen_here = record.id in self._records.last_sighted
+                seen_here = record.id in self._records.last_placed
                 known = seen_here or record.session_id in self._records.same_identity
                 if record.entry_id == entry.ident or not (record.is_archive and known):
                     continue
@@ -220,7 +220,7 @@ class _Matcher:
     def _is_first(self, record: Extraction, ident: str | None) -> bool:
         """Check that no earlier entry with a new id contains the same extraction."""
         # The first is ours. A copy that somebody typed is further down, because the store never
-        # assigns a placeholder that is already in the file (`Sightings.foreign`).
+        # assigns a placeholder that is already in the file (`FoundPlaceholders.foreign`).
         return ident == record.entry_id or self._moved.get(record.id, ident) == ident
 
     def _chosen(self, listed: list[Extraction]) -> Extraction | None:
@@ -231,11 +231,11 @@ class _Matcher:
         return an equal stored one.
         """
         own = [record for record in listed if record.session_id == self._records.own]
-        sighted = [record for record in listed if record.id in self._records.last_sighted]
+        placed = [record for record in listed if record.id in self._records.last_placed]
         named = listed[-1].replacement is None or listed[-1].archive_id is not None
-        if not (own or sighted or named) and len({record.digest for record in listed}) > 1:
+        if not (own or placed or named) and len({record.digest for record in listed}) > 1:
             return None
-        newest = (own or sighted or listed)[-1]
+        newest = (own or placed or listed)[-1]
         equal = (one for one in (newest, *reversed(listed)) if one.digest == newest.digest)
         return next((record for record in equal if record.blob_id is not None), newest)
 
@@ -250,7 +250,7 @@ class _Matcher:
         same = value is not None and (value.kind, value.tool) == (record.kind, record.tool)
         if not (record.block or same):
             return False
-        own = record.session_id == self._records.own or record.id in self._records.last_sighted
+        own = record.session_id == self._records.own or record.id in self._records.last_placed
         same = record.session_id in self._records.same_identity or (
             own and is_generated(record.entry_id)  # a log without ids may have no session id, too
         )

@@ -10,7 +10,15 @@ from functools import cached_property
 from msgspec import Struct
 from msgspec.structs import replace
 
-from brainsurgeon.model.plans import Edit, Handled, Left, Plan, Removal, Restoration, Sightings
+from brainsurgeon.model.plans import (
+    Edit,
+    FoundPlaceholders,
+    Handled,
+    Left,
+    Plan,
+    Removal,
+    Restoration,
+)
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rules
 from brainsurgeon.planning.archiving import (
@@ -112,7 +120,7 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
             unsent=decisions.unsent.listed(),
             due_at=decisions.due_at,
             protected=decisions.protected,
-            sightings=self._sightings(),
+            placeholders=self._placeholders(),
             handled=handled,
             warnings=tuple(decisions.warnings),
             deferred=blocked,
@@ -120,17 +128,17 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
             turns=turns.verdicts,
         )
 
-    def _sightings(self) -> Sightings:
+    def _placeholders(self) -> FoundPlaceholders:
         session, found = self.session, self.session.found
         here = tuple(value.id for value in found.in_place())
-        lost = session.records.last_sighted.difference(here)
+        lost = session.records.last_placed.difference(here)
         # If ids are not random (`rest` is set), an equal id does not prove that the recorded entry
         # was read: a new log may have replaced a rotated one.
         read = dict.fromkeys(lost, False) | {
             value.id: value.rest is None and value.entry_id in session.ids
             for value in session.records.extractions if value.id in lost
         }  # fmt: skip
-        return Sightings(
+        return FoundPlaceholders(
             here=here,
             gone=tuple(number for number, was_read in read.items() if was_read),
             missing=tuple(number for number, was_read in read.items() if not was_read),

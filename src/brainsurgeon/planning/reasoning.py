@@ -30,7 +30,7 @@ def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequenc
     last = last_call(transcript) if transcript.form.has_reasoning else None
     if not (last and last.model and is_bound([last.model], globs)):
         return ()
-    here, changed, found = set(plan.sightings.here), 0.0, list[tuple[int, int]]()
+    here, changed, found = set(plan.placeholders.here), 0.0, list[tuple[int, int]]()
     taken = {
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }

@@ -73,7 +73,7 @@ class ExtractedValues:
     ) -> None:
         self._store, self._change, self._read, self._temporary = store, change, read, temporary
         self.waiting = deque(change.plan.removals)
-        self._foreign = frozenset(change.plan.sightings.foreign)
+        self._foreign = frozenset(change.plan.placeholders.foreign)
         self._named: dict[int, Removal] = {}
         self._archives: dict[str, int] = {}
         self.stored = 0
@@ -181,7 +181,7 @@ def _note_fields(store: Store, change: Change, journal_id: int, run_id: int | No
 def _confirm(store: Store, change: Change, extracted: ExtractedValues) -> None:
     ident, plan, confirmation = change.session_id, change.plan, extracted.confirmation
     store.journal.confirm(extracted.journal_id, ident, confirmation)
-    seen = plan.sightings
+    seen = plan.placeholders
     standing = set(seen.here) - set(confirmation.restored_ids)
     store.placements.record(ident, standing, seen.gone, seen.missing, change.examined.now)
 
@@ -551,8 +551,8 @@ def _part(plan: Plan, step: Sequence[RowPlan], *, last: bool) -> Plan:
         return part
     restored = tuple(dict.fromkeys(edit.entry_id for edit in part.restorations))
     handled = replace(part.handled, requests=(), restored=restored, fields_gone=())
-    sightings = replace(part.sightings, here=(), gone=(), missing=())
-    return replace(part, sightings=sightings, handled=handled)
+    placeholders = replace(part.placeholders, here=(), gone=(), missing=())
+    return replace(part, placeholders=placeholders, handled=handled)
 
 
 _MOST_BYTES = 8 << 20  # of waiting files: their plans are in memory

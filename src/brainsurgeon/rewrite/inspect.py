@@ -229,7 +229,7 @@ class Examination(Struct, frozen=True, dict=True):
         ]  # fmt: skip
         return replace(
             records,
-            last_sighted=placed,
+            last_placed=placed,
             requests=requests,
             damaged=store.extractions.damaged(wanted),
             archives=tuple(store.archives.of_session(record.id, records.extractions)),

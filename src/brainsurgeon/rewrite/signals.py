@@ -222,7 +222,7 @@ def count_savings(examined: Examination, plan: Plan) -> Savings | None:
     """Return the savings up to the newest call, or None if there is nothing new."""
     record = examined.record
     before = examined.store.savings.of(record.id) if record else None
-    if before is None and not plan.sightings.tokens and plan.tokens <= 0:
+    if before is None and not plan.placeholders.tokens and plan.tokens <= 0:
         return None
     newest = calls.newest_calls(reversed(examined.transcript.entries))
     if before is None:
@@ -234,5 +234,5 @@ def count_savings(examined: Examination, plan: Plan) -> Savings | None:
         model = next((call.model for call in later if isinstance(call, ModelCall)), None)
         price = price_of(model, examined.settings.price_rules())
         savings = calls.saved_by(before, reversed(later), price)
-    savings = replace(savings, off=plan.sightings.tokens)
+    savings = replace(savings, off=plan.placeholders.tokens)
     return savings if savings != before or plan.edits else None
