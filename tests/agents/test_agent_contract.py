@@ -126,23 +126,23 @@ class PresenceContract:
         self.agent.home.note_roots([])
 
     @pytest.fixture
-    def signs(self, path):
+    def busy_check(self, path):
         directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-        yield self.agent.presence.signs(directory, path, time.time, 0.0, HOUR)
+        yield self.agent.presence.busy_check(directory, path, time.time, 0.0, HOUR)
         os.close(directory)
 
-    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+    def test_busy_check_names_an_agent_at_work(self, own_home, path, busy_check):
         """There is a reason while it is at work, and none before. Reading writes nothing."""
         before = files(own_home)
-        assert signs.read() is None
-        assert signs.changed() is None
+        assert busy_check.read() is None
+        assert busy_check.changed() is None
         assert files(own_home) == before
 
         self.begin(path)
 
-        assert signs.changed()
-        assert signs.read()
-        assert signs.changed() is None
+        assert busy_check.changed()
+        assert busy_check.read()
+        assert busy_check.changed() is None
 
     def test_idle_session_is_in_no_process(self, path, monkeypatch):
         """Without a process of the agent, nothing is in memory, and nobody calls."""
@@ -335,12 +335,12 @@ class TestCodexPresence(PresenceContract):
 
     agent, variable, session = CODEX, "CODEX_HOME", f"2026/11/01/rollout-2026-11-01-{UUID}.jsonl"
 
-    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+    def test_busy_check_names_an_agent_at_work(self, own_home, path, busy_check):
         """There are no other signs, and reading them writes nothing."""
         before = files(own_home)
 
-        assert signs.read() is None
-        assert signs.changed() is None
+        assert busy_check.read() is None
+        assert busy_check.changed() is None
         assert files(own_home) == before
 
 
@@ -349,7 +349,7 @@ class TestCopilotPresence(PresenceContract):
 
     agent, variable, session = COPILOT, "COPILOT_HOME", f"{UUID}/events.jsonl"
 
-    def test_signs_name_an_agent_at_work(self, own_home, path, signs):
+    def test_busy_check_names_an_agent_at_work(self, own_home, path, busy_check):
         """A file that is locked, not one that a killed process left, means an open process."""
         hold = f"{os.path.dirname(path)}/inuse.{os.getpid()}.hold"
         with open(hold, "x") as file:
@@ -358,7 +358,7 @@ class TestCopilotPresence(PresenceContract):
             before = files(own_home)
             assert self.agent.presence.in_memory(path, time.time(), HOUR) == OPEN_COPILOT
         assert not self.agent.presence.in_memory(path, time.time(), HOUR)
-        assert signs.read() is signs.changed() is None
+        assert busy_check.read() is busy_check.changed() is None
         assert files(own_home) == before
 
     def test_a_lock_is_found_by_the_inode_of_its_file(self, path, tmp_path):
@@ -393,7 +393,7 @@ class TestGeminiPresence(PresenceContract):
         names.write_text(str(tmp_path))
         return names
 
-    def test_signs_name_an_agent_at_work(self, own_home, path, signs, tmp_path):
+    def test_busy_check_names_an_agent_at_work(self, own_home, path, busy_check, tmp_path):
         """A process of Gemini CLI in the project, not another or elsewhere, has it in memory."""
         before = files(own_home)
         for name, place, found in (
@@ -404,7 +404,7 @@ class TestGeminiPresence(PresenceContract):
                 assert self.agent.presence.in_memory(path, time.time(), HOUR) == found
             (place / name).unlink()
         assert self.agent.presence.in_memory(path, time.time(), HOUR) is None
-        assert signs.read() is signs.changed() is None
+        assert busy_check.read() is busy_check.changed() is None
         assert files(own_home) == before
 
     @pytest.mark.parametrize(

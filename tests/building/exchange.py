@@ -60,7 +60,7 @@ def discovered(path):
     )
 
 
-class Signs:
+class BusyCheck:
     """Signs of an agent at rest; `changed` is called under the lease."""
 
     hold = staticmethod(lambda _new: nullcontext())
@@ -69,8 +69,8 @@ class Signs:
         self.changed, self.read = changed, read
 
 
-def replace(session, splices=SPLICES, signs=None, filled=lambda *_: None):
-    new = exchange.prepare(session, TEMPORARY, splices, signs or Signs(), Ledger())
+def replace(session, splices=SPLICES, busy_check=None, filled=lambda *_: None):
+    new = exchange.prepare(session, TEMPORARY, splices, busy_check or BusyCheck(), Ledger())
     try:
         filled(new.inode, new.ends)
         exchange.replace([new])

@@ -26,7 +26,7 @@ from building.exchange import (
     SPLICES,
     TEMPORARY,
     VALUE,
-    Signs,
+    BusyCheck,
     append_bytes,
     directory_names,
     directory_state,
@@ -168,7 +168,7 @@ def test_signs_are_read_before_the_lease_and_compared_under_it(session, path):
         return "changed just now"
 
     with pytest.raises(RefusedError, match="changed just now"):
-        replace(session, signs=Signs(changing, reading))
+        replace(session, busy_check=BusyCheck(changing, reading))
     assert calls == [("read", False), ("compared", True)]
     assert directory_state(path) == before
 
@@ -180,7 +180,7 @@ def test_opener_before_the_exchange_gets_the_unchanged_file(session, path, other
         race.opens(other_process, session.descriptor, path, APPEND, writes(LATE))
 
     with pytest.raises(RefusedError, match="the file is being opened"):
-        replace(session, signs=Signs(gate))
+        replace(session, busy_check=BusyCheck(gate))
     other_process.receive()
     other_process.receive()
 
@@ -428,9 +428,9 @@ def test_exclusive_session_without_leases_is_replaced(exclusive, path):
     assert path.stat().st_mode == mode
 
 
-def prepare_both(session, other, signs):
+def prepare_both(session, other, busy_check):
     return [
-        exchange.prepare(opened, f".brainsurgeon-{number:016x}.tmp", SPLICES, signs, Ledger())
+        exchange.prepare(opened, f".brainsurgeon-{number:016x}.tmp", SPLICES, busy_check, Ledger())
         for number, opened in enumerate((session, other))
     ]
 
@@ -446,8 +446,10 @@ def test_sessions_of_one_directory_share_a_sync(session, path, monkeypatch):
         fsync(descriptor)
 
     with open_session(file_beside(path, beside)) as other:
-        signs = Signs(read=lambda: calls.append("read"), changed=lambda: calls.append("compared"))
-        new = prepare_both(session, other, signs)
+        busy_check = BusyCheck(
+            read=lambda: calls.append("read"), changed=lambda: calls.append("compared")
+        )
+        new = prepare_both(session, other, busy_check)
         monkeypatch.setattr(os, "fsync", syncing)
         exchange.replace(new)
         for opened in new:
@@ -464,7 +466,7 @@ def test_refused_session_does_not_stop_its_neighbour(session, path, other_proces
     other_process.evaluate(f"os.open({str(path)!r}, os.O_RDONLY)")
 
     with open_session(file_beside(path, beside)) as other:
-        new = prepare_both(session, other, Signs())
+        new = prepare_both(session, other, BusyCheck())
         exchange.replace(new)
         for opened in new:
             opened.close()

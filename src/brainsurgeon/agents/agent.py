@@ -16,7 +16,7 @@ from brainsurgeon.agents.rows import Databases
 from brainsurgeon.files import configurations
 from brainsurgeon.formats.base import Format
 from brainsurgeon.model.reports import CommandStep
-from brainsurgeon.model.session_files import Moving, Signs
+from brainsurgeon.model.session_files import BusyCheck, Moving
 
 if TYPE_CHECKING:  # few commands need it
     from brainsurgeon.planning.budget import Measure
@@ -117,12 +117,12 @@ class Presence:
     remembers = False  # a process keeps a session in memory, and never reads its file again
     drops_blocks = False  # it can ask the provider to drop blocks with invalid signatures
 
-    def signs(
+    def busy_check(
         self, directory: int, path: str, clock: Callable[[], float], quiet: float,
         abandoned_after: float,
-    ) -> Signs:  # fmt: skip
-        """`directory` is a descriptor of the session's directory."""
-        return Signs("nothing", lambda: None, lambda: None)
+    ) -> BusyCheck:  # fmt: skip
+        """Return the check of one session. `directory` is a descriptor of its directory."""
+        return BusyCheck("nothing", lambda: None, lambda: None)
 
     def moving(self, path: str, *, shrinks: bool) -> Moving:
         """Return which edits may move lines of a file into which the agent stores offsets.

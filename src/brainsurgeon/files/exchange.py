@@ -29,7 +29,7 @@ from msgspec import Struct
 from brainsurgeon.files import attributes, leases, retire
 from brainsurgeon.files.reading import OpenSession, RefusedError, read_range
 from brainsurgeon.files.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
-from brainsurgeon.model.session_files import End, Fingerprint, Signs
+from brainsurgeon.model.session_files import BusyCheck, End, Fingerprint
 
 WAIT_FOR_CLOSING = 0.5  # seconds that late writers have to close the old file
 TRUSTED = 5.0  # seconds to rely on the leases, which the kernel breaks after 45 (fcntl(2))
@@ -63,7 +63,7 @@ class Successor(Struct):
     descriptor: int  # of the new file
     replaced: list[Replacement]
     ends: tuple[End, End]  # of the old and the new file
-    signs: Signs
+    busy_check: BusyCheck
     ledger: Ledger
     result: Exchange | Exception | None = None  # of the attempt to exchange the names
     leased_at: float = 0.0  # monotonic, just before the leases were taken
@@ -108,7 +108,7 @@ class Successor(Struct):
     def may_begin(self) -> bool:
         """Check whether signs and mounts allow the exchange. Slow, so it runs before any lease."""
         try:
-            _refuse_if(self.signs.read())
+            _refuse_if(self.busy_check.read())
             # A container may have mounted the file since the last check. Leases do not show this.
             directory, name = self.session.directory, self.session.file.name
             _refuse_if(leases.obstacle(directory, name, exchanging=True))
@@ -118,7 +118,7 @@ class Successor(Struct):
 
     def exchange(self) -> None:
         session = self.session
-        with self.signs.hold(self.moved) as why:
+        with self.busy_check.hold(self.moved) as why:
             _refuse_if(why)
             self._exchange(session)
 
@@ -127,7 +127,7 @@ class Successor(Struct):
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
             _refuse_if("" if taken else _OPEN)
-            _refuse_if(session.differs() or self.signs.changed())
+            _refuse_if(session.differs() or self.busy_check.changed())
             _refuse_if("" if leases.held(session.descriptor) else "the file is being opened")
             try:
                 leases.exchange(session.directory, self.temporary, session.file.name)
@@ -142,8 +142,8 @@ class Successor(Struct):
         session = self.session
         try:
             _refuse_if("" if session.file.exclusive else _NO_LEASES.format(why.strerror))
-            with self.signs.hold(self.moved) as held_by:
-                _refuse_if(held_by or self.signs.read() or session.differs())
+            with self.busy_check.hold(self.moved) as held_by:
+                _refuse_if(held_by or self.busy_check.read() or session.differs())
                 leases.exchange(session.directory, self.temporary, session.file.name)
             os.fsync(session.directory)
         except leases.LeaseUnsupportedError as error:
@@ -252,7 +252,11 @@ def _refuse_if(reason: str | None) -> None:
 
 
 def prepare(
-    session: OpenSession, temporary: str, splices: Iterable[Splice], signs: Signs, ledger: Ledger
+    session: OpenSession,
+    temporary: str,
+    splices: Iterable[Splice],
+    busy_check: BusyCheck,
+    ledger: Ledger,
 ) -> Successor:
     """Write the spliced content to a new file beside the session. The caller closes the result."""
     try:
@@ -268,7 +272,7 @@ def prepare(
         finally:
             os.close(new)
         raise
-    return Successor(session, temporary, new, replaced, (old_end, new_end), signs, ledger)
+    return Successor(session, temporary, new, replaced, (old_end, new_end), busy_check, ledger)
 
 
 def _discard(session: OpenSession, temporary: str, new: int) -> None:
@@ -330,7 +334,7 @@ def grouped_by_directory(successors: Iterable[Successor]) -> list[list[Successor
     for successor in reversed([*successors]):
         above = os.fstat(successor.session.directory)
         mends = successor.session.file.shrink and successor.moved is not None
-        alone = successor.temporary if mends or successor.signs.alone else ""
+        alone = successor.temporary if mends or successor.busy_check.alone else ""
         groups.setdefault((above.st_dev, above.st_ino, alone), []).append(successor)
     return list(groups.values())
 

@@ -130,11 +130,12 @@ def _hold_nothing(_new: int | None) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Signs:
-    """The files that show whether an agent is at work on a session.
+class BusyCheck:
+    """Checks before and during an exchange whether an agent is at work on a session.
 
-    They are read before a lease is taken. Under the lease, only their `stat` is compared: another
-    process may be blocked in open(2), and must not wait until megabytes are parsed.
+    The files that show it are read before a lease is taken. Under the lease, only their `stat` is
+    compared: another process may be blocked in open(2), and must not wait until megabytes are
+    parsed.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Signs:
         self._seen: object = None
 
     def read(self) -> str | None:
+        """Return why the agent is at work, or None."""
         self._seen = self._stat()
         return self._busy()
 

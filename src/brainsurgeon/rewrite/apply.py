@@ -40,10 +40,10 @@ from brainsurgeon.rewrite.inspect import (
     Examination,
     ExaminationPlanner,
     agent_of,
+    busy_check_of,
     check_mount,
     examine_at_work,
     examine_quiet,
-    signs_of,
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
 from brainsurgeon.rewrite.signals import count_savings
@@ -193,7 +193,7 @@ class Attempt:
         self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
     ) -> None:
         self.store, self.change, self.session = store, change, session
-        self.signs = signs_of(session, change.examined.settings, clock)
+        self.busy_check = busy_check_of(session, change.examined.settings, clock)
         self.temporary = exchange.new_temporary_name()
         self.held = ExitStack()
         self.extracted = ExtractedValues(store, change, session.read, self.temporary)
@@ -222,7 +222,9 @@ class Attempt:
             for edit in self.extracted.with_names(self.change.plan.edits)
         )
         ledger = recover.JournalLedger(self.store, self.journal_id)
-        self.successor = exchange.prepare(self.session, self.temporary, splices, self.signs, ledger)
+        self.successor = exchange.prepare(
+            self.session, self.temporary, splices, self.busy_check, ledger
+        )
         return self.successor
 
     def record(self, outcome: Exchange | Exception | None) -> None:

@@ -31,7 +31,7 @@ from brainsurgeon.model.records import (
     SessionRecord,
 )
 from brainsurgeon.model.rules import Rules
-from brainsurgeon.model.session_files import NotIdleError, SessionFile, Signs
+from brainsurgeon.model.session_files import BusyCheck, NotIdleError, SessionFile
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
 from brainsurgeon.planning.archiving import NO_ARCHIVING, Archiving
@@ -105,8 +105,10 @@ def mend(file: SessionFile) -> None:
         raise NotIdleError(str(why)) from why
 
 
-def signs_of(session: OpenSession, settings: Settings, clock: Callable[[], float]) -> Signs:
-    return agent_of(session).presence.signs(
+def busy_check_of(
+    session: OpenSession, settings: Settings, clock: Callable[[], float]
+) -> BusyCheck:
+    return agent_of(session).presence.busy_check(
         session.directory, session.file.path, clock, settings.quiet, settings.abandoned_after
     )
 
@@ -147,7 +149,7 @@ def check_turn(session: AnyOpen, settings: Settings, silent: float, now: float) 
         return
     _raise(changed_recently(silent, chain.quiet))
     _raise(chain.open_turn if silent < settings.abandoned_after else None)
-    _raise(signs_of(session, settings, lambda: now).read())
+    _raise(busy_check_of(session, settings, lambda: now).read())
 
 
 LEASED = "another process is replacing the file"  # opening it would wait for a lease

@@ -3,17 +3,17 @@
 import os
 
 from brainsurgeon.agents.agent import Presence
-from brainsurgeon.model.session_files import Signs
+from brainsurgeon.model.session_files import BusyCheck
 
 
 class QuillPresence(Presence):
-    def signs(self, directory, path, clock, quiet, abandoned_after):
+    def busy_check(self, directory, path, clock, quiet, abandoned_after):
         name = f"{os.path.basename(path)}.ink"
 
         def wet():
             return name in os.listdir(directory)
 
-        return Signs("its ink", lambda: "its ink is wet" if wet() else None, wet)
+        return BusyCheck("its ink", lambda: "its ink is wet" if wet() else None, wet)
 
     def calling_session(self):
         return os.environ.get("QUILL_TALK")

@@ -25,7 +25,7 @@ from brainsurgeon.agents.claude_code.home import (
 from brainsurgeon.files.cached import Readings
 from brainsurgeon.files.processes import ancestors, lives
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.session_files import Fingerprint, Signs
+from brainsurgeon.model.session_files import BusyCheck, Fingerprint
 
 # Since 2.1.112, each process keeps a record of itself, `sessions/<pid>.json`, with the id of its
 # session. Since 2.1.220, it has the start time of the process, too. Since 2.1.300, it has a status:
@@ -100,12 +100,12 @@ def _read(path: str, pid: int) -> ProcessRecord | None:
 class ProcessRecords(Presence):
     remembers = True
 
-    def signs(
+    def busy_check(
         self, directory: int, path: str, clock: Callable[[], float], quiet: float,
         abandoned_after: float,
-    ) -> Signs:  # fmt: skip
+    ) -> BusyCheck:  # fmt: skip
         if (at := location(path)) is None:
-            return super().signs(directory, path, clock, quiet, abandoned_after)
+            return super().busy_check(directory, path, clock, quiet, abandoned_after)
 
         def busy() -> str | None:
             now = clock()
@@ -113,7 +113,7 @@ class ProcessRecords(Presence):
 
         subagents = os.path.join(at.directory, at.session, SUBAGENTS)
         directories = os.path.join(at.home, RECORDS), subagents
-        return Signs(
+        return BusyCheck(
             "Claude Code's records", busy, lambda: [*map(_state_of, directories)],
             alone=at.subagent is not None,
         )  # fmt: skip

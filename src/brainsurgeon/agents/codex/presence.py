@@ -18,7 +18,7 @@ from brainsurgeon.agents.codex.offsets import Edges, Repair, explained
 from brainsurgeon.files.reading import RefusedError, plain_file
 from brainsurgeon.formats.base import UUID
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.session_files import Moving, Signs
+from brainsurgeon.model.session_files import BusyCheck, Moving
 
 _MOMENT = 5.0  # seconds for which the list of a home's files is good enough for a plan
 
@@ -26,21 +26,21 @@ _MOMENT = 5.0  # seconds for which the list of a home's files is good enough for
 class CodexPresence(Presence):
     """A Codex that has loaded a thread keeps its file open: then nobody else gets a lease on it."""
 
-    def signs(
+    def busy_check(
         self, directory: int, path: str, clock: Callable[[], float], quiet: float,
         abandoned_after: float,
-    ) -> Signs:  # fmt: skip
-        signs = super().signs(directory, path, clock, quiet, abandoned_after)
+    ) -> BusyCheck:  # fmt: skip
+        busy_check = super().busy_check(directory, path, clock, quiet, abandoned_after)
         if at := thread_of(path):
             newest = newest_of(*at, time.monotonic() // _MOMENT)
             if key_of(newest) > key_of(path):
-                signs = Signs(
+                busy_check = BusyCheck(
                     "the newest file of its thread",
                     lambda: _at_work(newest, clock(), quiet, abandoned_after),
                     lambda: _state(newest), alone=True,
                 )  # fmt: skip
-            signs.hold = lambda new: _exchanging(path, *at, new)
-        return signs
+            busy_check.hold = lambda new: _exchanging(path, *at, new)
+        return busy_check
 
     def moving(self, path: str, *, shrinks: bool) -> Moving:
         if at := thread_of(path):

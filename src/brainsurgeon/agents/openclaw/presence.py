@@ -10,7 +10,7 @@ from brainsurgeon.agents.openclaw import registry
 from brainsurgeon.agents.openclaw.registry import REGISTRY, oddity, opened
 from brainsurgeon.files.processes import lives
 from brainsurgeon.model.entries import parse
-from brainsurgeon.model.session_files import Fingerprint, Signs
+from brainsurgeon.model.session_files import BusyCheck, Fingerprint
 from brainsurgeon.model.text import parse_time
 
 # Observed with OpenClaw 2026.2.19 and 2026.7.35: a run of the agent locks its session, but releases
@@ -22,10 +22,10 @@ UNREADABLE_LOCK = 1800.0  # seconds for which a lock of an unknown owner counts 
 
 
 class LockFiles(Presence):
-    def signs(
+    def busy_check(
         self, directory: int, path: str, clock: Callable[[], float], quiet: float,  # noqa: ARG002
         abandoned_after: float,
-    ) -> Signs:  # fmt: skip
+    ) -> BusyCheck:  # fmt: skip
         name = os.path.basename(path)
 
         def busy() -> str | None:
@@ -37,7 +37,7 @@ class LockFiles(Presence):
             )
 
         files = [f"{name}.lock", REGISTRY]
-        return Signs(
+        return BusyCheck(
             "its agent's lock file or sessions.json", busy,
             lambda: [_mark(directory, file) for file in files],
         )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 from brainsurgeon.agents.openclaw import presence, registry
 from brainsurgeon.model.entries import BOM
-from brainsurgeon.model.session_files import Signs
+from brainsurgeon.model.session_files import BusyCheck
 from building.claw import start_time
 from building.processes import OtherProcess
 from building.world import LATER, file_states, put_session
@@ -52,7 +52,9 @@ class Place:
         (self.path / "sessions.json").write_text(text)
 
     def busy_reason(self):
-        return presence.LockFiles().signs(self.descriptor, NAME, lambda: LATER, 0.0, HOUR).read()
+        return (
+            presence.LockFiles().busy_check(self.descriptor, NAME, lambda: LATER, 0.0, HOUR).read()
+        )
 
 
 def new_lock(pid, start=None):
@@ -306,10 +308,10 @@ def test_registry_is_not_parsed_under_the_lease(world, conversation, monkeypatch
     path.with_name("sessions.json").write_text("{}")
     # For each call, whether the lease was held.
     parses, comparisons = [], []
-    parse, changed = registry.parse, Signs.changed
+    parse, changed = registry.parse, BusyCheck.changed
     monkeypatch.setattr(registry, "parse", lambda raw: parses.append(has_lease(path)) or parse(raw))
     monkeypatch.setattr(
-        Signs, "changed", lambda signs: comparisons.append(has_lease(path)) or changed(signs)
+        BusyCheck, "changed", lambda check: comparisons.append(has_lease(path)) or changed(check)
     )
     report = world.scan(keep_recent=0)
 
@@ -326,18 +328,20 @@ def has_lease(path):
 
 def test_change_of_lock_or_registry_is_detected(directory):
     """A lock or registry that appeared after the signs were read is a change."""
-    signs = presence.LockFiles().signs(directory.descriptor, NAME, lambda: LATER, 0.0, HOUR)
-    before = signs.read(), signs.changed()
+    busy_check = presence.LockFiles().busy_check(
+        directory.descriptor, NAME, lambda: LATER, 0.0, HOUR
+    )
+    before = busy_check.read(), busy_check.changed()
     directory.write_registry(sessionId="a1", status="running", updatedAt=LATER * 1000)
-    marked = signs.changed()
-    signs.read()
-    same = signs.changed()
+    marked = busy_check.changed()
+    busy_check.read()
+    same = busy_check.changed()
     directory.write_lock(b"")
 
     assert before == (None, None)
     assert "changed" in marked
     assert same is None
-    assert "changed" in signs.changed()
+    assert "changed" in busy_check.changed()
 
 
 def test_lock_is_checked_again_after_the_registry(directory, other_process, monkeypatch):
