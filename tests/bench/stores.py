@@ -150,7 +150,7 @@ def removal_of(entry, value, chance):
     return Removal(
         entry, entry, ("message", "content", 0, "text"), "tool_result",
         chance.choice(("exec", "read", "web_fetch", "process")), len(value), block=False,
-        anchor=f"call_{chance.getrandbits(96):024x}", rest=None, tokens=0,
+        call=f"call_{chance.getrandbits(96):024x}", parent=None, rest=None, tokens=0,
         start=0, end=len(value), new=b"", forced=False,
         reason=f"tool_result of {len(value):,} characters",
     )  # fmt: skip

@@ -56,8 +56,8 @@ def store_session(store, **where):
 def removal(entry="e1", path=("message", "content", 0, "text")):
     token = placeholder_token(placeholder_named(entry), block=False)
     return Removal(
-        entry, entry, path, "tool_result", "exec", 7, block=False, anchor=None, rest=None,
-        tokens=0, start=0, end=9, new=token, forced=False, reason="old",
+        entry, entry, path, "tool_result", "exec", 7, block=False, call=None, parent=None,
+        rest=None, tokens=0, start=0, end=9, new=token, forced=False, reason="old",
     )  # fmt: skip
 
 

@@ -342,8 +342,8 @@ RAW = b'{"id":"a","text":"long","more":{"text":"long"}}'
 
 def edit_of(start, end, *path):
     return Removal(
-        "a", "[[extracted-a]]", path, "user", None, 4, block=False, anchor=None, rest=None,
-        tokens=0, start=start, end=end, new=PLACEHOLDER, forced=False, reason="",
+        "a", "[[extracted-a]]", path, "user", None, 4, block=False, call=None, parent=None,
+        rest=None, tokens=0, start=start, end=end, new=PLACEHOLDER, forced=False, reason="",
     )  # fmt: skip
 
 

@@ -214,8 +214,8 @@ def test_call_before_an_extraction_includes_the_value():
               "content": [{"type": "text", "text": placeholder}]}  # fmt: skip
     extraction = Extraction(
         "00000001", "00000001", ("message", "content", 0, "text"), "tool_result", "exec", 5000,
-        block=False, anchor="c", rest=None, tokens=1643, id=1, session_id=1, replacement=None,
-        size=5000, digest=b"", blob_id=1, run_id=None, archive_id=None,
+        block=False, call="c", parent=None, rest=None, tokens=1643, id=1, session_id=1,
+        replacement=None, size=5000, digest=b"", blob_id=1, run_id=None, archive_id=None,
         extracted_at=parse_time("2026-11-01T10:02:30Z"), restored_at=None, tombstone=None,
         state="standing",
     )  # fmt: skip

@@ -18,10 +18,10 @@ ENTRY = {
 def emptied(ident, session, digest, blob):
     """Return the record of an emptied thinking block: no placeholder names its value."""
     return Extraction(
-        "0000000a", "0000000a", PATH, "thinking", None, 9, block=True, anchor=None, rest=None,
-        tokens=3, id=ident, session_id=session, replacement=EMPTIED.decode(), size=9, digest=digest,
-        blob_id=blob, run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
-        tombstone=None if blob else Tombstone(1.0, "age"), state="standing",
+        "0000000a", "0000000a", PATH, "thinking", None, 9, block=True, call=None, parent=None,
+        rest=None, tokens=3, id=ident, session_id=session, replacement=EMPTIED.decode(), size=9,
+        digest=digest, blob_id=blob, run_id=None, archive_id=None, extracted_at=0.0,
+        restored_at=None, tombstone=None if blob else Tombstone(1.0, "age"), state="standing",
     )  # fmt: skip
 
 

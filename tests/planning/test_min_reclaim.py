@@ -30,7 +30,7 @@ def test_rewrite_pays_from_its_min_reclaim_on(rules, gain, size, pays):
 def removal(size, tokens):
     """Return the removal of a value of `size` bytes and `tokens` tokens."""
     return Removal(
-        "e", "e", ("x",), "tool_result", None, size, block=False, anchor=None, rest=None,
+        "e", "e", ("x",), "tool_result", None, size, block=False, call=None, parent=None, rest=None,
         tokens=tokens, start=0, end=size, new=b"", forced=False, reason="",
     )  # fmt: skip
 

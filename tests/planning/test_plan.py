@@ -99,7 +99,8 @@ def test_restored_value_is_due_at_once_if_its_entry_is_forced(pin, due_at):
     ident = conversation.result("[[extracted-00000002]]")
     value = Extraction(
         ident, ident, ("message", "content", 0, "text"), "tool_result", "exec", 900, block=False,
-        anchor=None, rest=None, tokens=300, id=1, session_id=1, replacement=None, size=902,
+        call=None, parent=None, rest=None, tokens=300, id=1, session_id=1, replacement=None,
+        size=902,
         digest=b"d", blob_id=1, run_id=None, archive_id=None, extracted_at=0.0, restored_at=None,
         tombstone=None, state="standing",
     )  # fmt: skip

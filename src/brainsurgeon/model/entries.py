@@ -101,7 +101,8 @@ class RemovedValue(Struct, frozen=True):
     tool: str | None
     chars: int
     block: bool  # a text block replaces a whole object
-    anchor: str | None  # the id of its tool call, or the `parentId` that an archive replaced
+    call: str | None  # the id of its tool call
+    parent: str | None  # the id that an archive replaced at LINK
     rest: bytes | None  # a digest of the rest of the line; None if entry ids are random
     tokens: int  # saved in the next request
 

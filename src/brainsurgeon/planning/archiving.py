@@ -354,7 +354,8 @@ class ArchiveDraft(Struct, frozen=True):
             gone = self.middle if linked and path != LINK else Sent()
             yield Removal(
                 ident, placeholder_id(ident), path, "assistant", None, chars + gone.bytes,
-                block=False, anchor=self.closing.entry.parent if path == LINK else None,
+                block=False, call=None,
+                parent=self.closing.entry.parent if path == LINK else None,
                 rest=parsed.rest, tokens=gone.tokens(rate), start=places[path][0],
                 end=places[path][1], new=json.dumps(new).encode(), forced=True,
                 reason="archived turn", how="archive",

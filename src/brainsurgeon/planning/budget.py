@@ -129,7 +129,7 @@ def measure(
             continue
         at, removed = left.get(index, math.inf), list[tuple[float, Sent]]()
         for value in standing.get(index, ()):
-            if transcript.around(index).omits(value.kind, value.anchor):
+            if transcript.around(index).omits(value.kind, value.call):
                 continue
             whole = original and value.archive_id is None and original(value)
             if whole:
@@ -171,7 +171,7 @@ def _archived(transcript: Transcript, records: Records) -> dict[int, float]:
             leaving[entry.parent] = max(at, leaving.get(entry.parent, at))
         link = links.get(entry.ident or "")
         if link and (dead is None or index in left):
-            leaving[link.anchor] = link.extracted_at
+            leaving[link.parent] = link.extracted_at
     return left
 
 

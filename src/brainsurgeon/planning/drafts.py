@@ -156,7 +156,7 @@ class Drafts:
             sent = changes.live and not around.omits(value.kind, value.call)
             yield Removal(
                 ident, name, path, value.kind, tool, value.chars, value.block,
-                value.call, parsed.rest, tokens=self._saved(value, token) if sent else 0,
+                value.call, None, parsed.rest, tokens=self._saved(value, token) if sent else 0,
                 start=start + parsed.offset, end=end + parsed.offset, new=token,
                 forced=why.forced, reason=once(why.reason, why.reason),
                 how="extract" if value.instead is None else "empty",
@@ -169,7 +169,7 @@ class Drafts:
 
     def _weighed(self, parsed: ParsedLine, changes: EntryChanges, edit: Removal) -> Removal:
         around = self._transcript.around(changes.index)
-        if not changes.live or around.omits(edit.kind, edit.anchor):
+        if not changes.live or around.omits(edit.kind, edit.call):
             return edit
         form, rate = self._session.form, self._session.records.rate
         less = tokens_off(form, parsed.entry, edit.path, edit.new, rate)
@@ -192,7 +192,7 @@ class Drafts:
         value = next(values, None) if sent else None
         removal = Removal(
             ident, placeholder_id(ident), path, "thinking", None, leaving.signature.chars,
-            block=True, anchor=None, rest=parsed.rest,
+            block=True, call=None, parent=None, rest=parsed.rest,
             tokens=self._saved(value, instead) if value else 0, start=start, end=end, new=instead,
             forced=leaving.forced, reason=leaving.reason, how="empty",
         )  # fmt: skip
@@ -232,4 +232,4 @@ def _took_over(
     if value.blob_id is None:
         raise splice.UntouchableError("a value there is already extracted")
     chars = removal.chars + value.chars
-    return replace(removal, takes_over=value.id, chars=chars, anchor=value.anchor)
+    return replace(removal, takes_over=value.id, chars=chars, call=value.call, parent=value.parent)

@@ -245,7 +245,7 @@ class _Matcher:
         if (ident := self._transcript.entries[index].ident) == record.entry_id:
             return True
         value = self._values(index).get((*record.path, "text") if record.block else record.path)
-        if (value.call if value else None) != record.anchor:
+        if (value.call if value else None) != record.call:
             return False
         same = value is not None and (value.kind, value.tool) == (record.kind, record.tool)
         if not (record.block or same):
@@ -254,9 +254,9 @@ class _Matcher:
         same = record.session_id in self._records.same_identity or (
             own and is_generated(record.entry_id)  # a log without ids may have no session id, too
         )
-        if record.anchor is None and not same:
+        if record.call is None and not same:
             return False
-        if record.anchor is not None and own:  # the agent made a branch or rewrote the entry
+        if record.call is not None and own:  # the agent made a branch or rewrote the entry
             return True
         if not self._transcript.form.appends_anew:
             self._moved.setdefault(record.id, ident)  # counts only if the recorded entry is gone
@@ -265,7 +265,7 @@ class _Matcher:
     def _located(self, record: Extraction, index: int) -> Extraction:
         # When Claude Code forks a session, it may join several results in one message. When Codex
         # migrates one, it writes other events for it.
-        if record.anchor is None or record.block or self._is_in(record, index):
+        if record.call is None or record.block or self._is_in(record, index):
             return record
         unnamed = self._transcript.form.wrappers
 
@@ -275,7 +275,7 @@ class _Matcher:
         wanted = names(record.path)
         for path, value in self._values(index).items():
             moved = replace(record, path=path)
-            if names(path) == wanted and self._is_in(moved, index) and value.call == record.anchor:
+            if names(path) == wanted and self._is_in(moved, index) and value.call == record.call:
                 return moved
         return record
 

@@ -96,8 +96,9 @@ class OwnCalls:
             kind, token, chars = shorter[path]
             yield Removal(
                 ident, placeholder_id(ident), path, kind, None, chars,
-                block=False, anchor=None, rest=parsed.rest, tokens=0, start=start, end=end,
-                new=token, forced=True, reason="the agent's own restore call", how="redact",
+                block=False, call=None, parent=None, rest=parsed.rest, tokens=0, start=start,
+                end=end, new=token, forced=True, reason="the agent's own restore call",
+                how="redact",
             )  # fmt: skip
         yield from splice.set_field(parsed, REDACTED, b"true")
 

@@ -163,9 +163,7 @@ def history(
         events += (
             ReplayedValue(messages, rules.keep_recent, value.tokens, taken_at=value.extracted_at)
             for value in (*here.taken.values(), *here.lost)
-            if value.tokens
-            and value.path not in found
-            and not around.omits(value.kind, value.anchor)
+            if value.tokens and value.path not in found and not around.omits(value.kind, value.call)
         )
         messages += entry.is_message
     _measure(events, growths)

@@ -34,7 +34,7 @@ class Restores:
         self._named = {request.entry_id for request in self._requests}
         self.missed: list[tuple[str, str]] = []
         self._damaged = records.damaged
-        self._continued = {value.anchor for value in records.extractions if value.is_link}
+        self._continued = {value.parent for value in records.extractions if value.is_link}
         self._seen: set[str] = set()
         self._archives = {
             (value.entry_id, value.path)
@@ -56,7 +56,7 @@ class Restores:
         asked = any(self._means(request, value) for request in self._requests)
         # A fork has only the active branch. The original parent of an archive's last answer may be
         # missing there: then the link stays.
-        if asked and value.is_link and value.anchor not in self._seen:
+        if asked and value.is_link and value.parent not in self._seen:
             if value.entry_id in self._named:
                 self.missed.append((value.entry_id, _NO_TURN))
             return False

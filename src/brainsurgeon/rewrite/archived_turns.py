@@ -68,7 +68,7 @@ def _places(planner: ExaminationPlanner, archive: Archive) -> dict[str, tuple[in
     """
     session, prompt_id, entry_id = planner.examined.session, archive.prompt_id, archive.entry_id
     values = planner.records.extractions
-    links = {value.entry_id: value.anchor for value in values if value.is_link}
+    links = {value.entry_id: value.parent for value in values if value.is_link}
     places: dict[str, tuple[int, int, str | None]] = {}
     transcript = session.transcript
     for index, entry in enumerate(transcript.entries):

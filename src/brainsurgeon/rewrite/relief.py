@@ -213,7 +213,7 @@ class ReliefPlanner:
         outdated = superseded(examined.transcript)
         added = [one for one in here.removals if one.start not in before]
         # Superseded values are extracted first, then the oldest.
-        added.sort(key=lambda one: (one.entry_id, one.kind, one.anchor) not in outdated)
+        added.sort(key=lambda one: (one.entry_id, one.kind, one.call) not in outdated)
         values = [(removal.entry_id, removal.path) for removal in added]
         needed = bisect_left(
             range(len(values)), True,

@@ -135,8 +135,14 @@ _STATE = (
     "CASE WHEN e.blob_id IS NULL THEN 'expired' WHEN EXISTS (SELECT 1 FROM placements p"
     " WHERE p.extraction_id = e.id) THEN 'standing' ELSE 'restored' END"
 )
+# `anchor` is the id of a call, or of the parent that an archive replaced (`Extraction.is_link`).
+_IS_LINK = f"e.archive_id IS NOT NULL AND e.path = '{key_path_text(LINK)}'"
+_ANCHORS = {
+    "call": f"CASE WHEN {_IS_LINK} THEN NULL ELSE e.anchor END",
+    "parent": f"CASE WHEN {_IS_LINK} THEN e.anchor END",
+}
 _COLUMNS = ", ".join([
-    *(f"e.{name}" for name in Extraction.__struct_fields__[:-2]),
+    *(_ANCHORS.get(name, f"e.{name}") for name in Extraction.__struct_fields__[:-2]),
     _STATE, "e.expired_at", "e.expired_why",
 ])  # fmt: skip
 # True if the extraction has a placeholder or belongs to an archive.
@@ -249,11 +255,12 @@ class Extractions(Table):
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
         )
+        anchor = edit.parent if edit.call is None else edit.call
         ident = self._insert("extractions", {
             "entry_id": edit.entry_id, "name": edit.name, "path": key_path_text(edit.path),
             "kind": edit.kind, "tool": edit.tool and storable(edit.tool), "block": edit.block,
             "replacement": edit.replacement and edit.replacement.decode(),
-            "anchor": edit.anchor and storable(edit.anchor), "rest": edit.rest,
+            "anchor": anchor and storable(anchor), "rest": edit.rest,
             "chars": edit.chars, "tokens": edit.tokens + (before or 0), **columns,
         })  # fmt: skip
         if edit.new.endswith(b" "):

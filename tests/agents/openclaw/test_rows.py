@@ -271,8 +271,8 @@ class TestPlanning:
         for seq in range(10):
             at = index[seq].offset
             removal = Removal(
-                "e", "", (), "thinking", None, 9, block=False, anchor=None, rest=None, tokens=0,
-                start=at, end=at + 9, new=b"x", forced=False, reason="",
+                "e", "", (), "thinking", None, 9, block=False, call=None, parent=None, rest=None,
+                tokens=0, start=at, end=at + 9, new=b"x", forced=False, reason="",
             )  # fmt: skip
             restoration = Restoration(at + 20, at + 29, 1, "e", (), 9)
             edits += [[removal], [restoration], [removal, restoration]][seq % 3]
