@@ -10,7 +10,7 @@ import time
 import pytest
 
 from brainsurgeon.files import leases, retire
-from brainsurgeon.files.reading import OpenSession
+from brainsurgeon.files.reading import OpenFile
 from brainsurgeon.rewrite import recover
 from building.processes import wait_until
 from building.world import write_two_turns
@@ -31,7 +31,7 @@ def test_journal_names_a_new_file_until_it_can_be_removed(
         return unlink(name, *arguments, **keywords)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenSession, "differs", lambda *_, **__: "the file changed meanwhile")
+        patch.setattr(OpenFile, "differs", lambda *_, **__: "the file changed meanwhile")
         patch.setattr(os, "unlink", fail_at_first)
         report = world.scan(keep_recent=0)
     assert failed

@@ -27,7 +27,7 @@ import msgspec.structs
 from msgspec import Struct
 
 from brainsurgeon.files import attributes, leases, retire
-from brainsurgeon.files.reading import OpenSession, RefusedError, read_range
+from brainsurgeon.files.reading import OpenFile, RefusedError, read_range
 from brainsurgeon.files.retire import CAREFULLY, WAIT_FOR_OPENERS, FilePair, Ledger, inode
 from brainsurgeon.model.session_files import BusyCheck, End, Fingerprint
 
@@ -58,7 +58,7 @@ class Exchange(Struct, frozen=True):
 class Successor(Struct):
     """A durable file with the new content of a session."""
 
-    session: OpenSession
+    session: OpenFile
     temporary: str
     descriptor: int  # of the new file
     replaced: list[Replacement]
@@ -122,7 +122,7 @@ class Successor(Struct):
             _refuse_if(why)
             self._exchange(session)
 
-    def _exchange(self, session: OpenSession) -> None:
+    def _exchange(self, session: OpenFile) -> None:
         self.leased_at = time.monotonic()
         try:
             taken = leases.take(self.descriptor) and leases.take(session.descriptor)
@@ -252,7 +252,7 @@ def _refuse_if(reason: str | None) -> None:
 
 
 def prepare(
-    session: OpenSession,
+    session: OpenFile,
     temporary: str,
     splices: Iterable[Splice],
     busy_check: BusyCheck,
@@ -275,7 +275,7 @@ def prepare(
     return Successor(session, temporary, new, replaced, (old_end, new_end), busy_check, ledger)
 
 
-def _discard(session: OpenSession, temporary: str, new: int) -> None:
+def _discard(session: OpenFile, temporary: str, new: int) -> None:
     """Remove the new file, unless an exchange gave the temporary name to the old file.
 
     Raises OSError if it cannot be removed: the journal must keep the name of the file.
@@ -285,9 +285,7 @@ def _discard(session: OpenSession, temporary: str, new: int) -> None:
             os.unlink(temporary, dir_fd=session.directory)
 
 
-def fill(
-    session: OpenSession, new: int, splices: Iterable[Splice]
-) -> tuple[list[Replacement], End]:
+def fill(session: OpenFile, new: int, splices: Iterable[Splice]) -> tuple[list[Replacement], End]:
     done, replaced = 0, list[Replacement]()
     for start, end, token in splices:
         if start < done:
@@ -303,7 +301,7 @@ def fill(
     return replaced, new_end
 
 
-def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
+def _copy_range(session: OpenFile, new: int, start: int, end: int) -> None:
     for chunk in read_range(session.descriptor, start, end):
         session.check_stop()
         if not session.sparse:
@@ -317,7 +315,7 @@ def _copy_range(session: OpenSession, new: int, start: int, end: int) -> None:
                 os.ftruncate(new, os.fstat(new).st_size + len(block))
 
 
-def check_closed(session: OpenSession) -> None:
+def check_closed(session: OpenFile) -> None:
     """Raise RefusedError if another process has, or may have, the file open."""
     try:
         taken = leases.take(session.descriptor)

@@ -51,6 +51,8 @@ class LineChangedError(NotIdleError):
 
 
 class Opened(ABC):
+    """A session that is open for reading: an OpenFile, or OpenRows of a database."""
+
     file: SessionFile
     fingerprint: Fingerprint
     check_stop: Callable[[], None]  # called at every read; may raise StoppedError
@@ -125,7 +127,9 @@ class Opened(ABC):
         return (self.read(at, min(at + CHUNK, end)) for at in range(start, end, CHUNK))
 
 
-class OpenSession(Opened):
+class OpenFile(Opened):
+    """A session's file, open through one descriptor."""
+
     def __init__(
         self, file: SessionFile, forms: Mapping[str, Format], descriptor: int, directory: int,
         check_stop: Callable[[], None],
@@ -186,12 +190,12 @@ class OpenSession(Opened):
 def open_session(
     file: SessionFile, forms: Mapping[str, Format],
     check_stop: Callable[[], None] = interruption.check,
-) -> Iterator[OpenSession]:  # fmt: skip
+) -> Iterator[OpenFile]:  # fmt: skip
     with ExitStack() as held:
         directory = open_below(file.root, file.directory)
         held.callback(os.close, directory)
         descriptor = held.enter_context(plain_file(file.name, directory))
-        yield OpenSession(file, forms, descriptor, directory, check_stop)
+        yield OpenFile(file, forms, descriptor, directory, check_stop)
 
 
 def open_below(root: str, directory: str) -> int:

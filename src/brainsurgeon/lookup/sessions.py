@@ -125,7 +125,7 @@ def record_placeholders(
 
 
 class Session(Struct, frozen=True):
-    """A session on disk, in the store, or both.
+    """A session that a command may name: on disk, in the store, or both.
 
     If it has several files, this is the newest of them, in which it goes on, or an `earlier` one.
     """

@@ -19,6 +19,8 @@ from brainsurgeon.model.turns import LINK, RATE, ArchiveRecord
 
 
 class SessionRecord(Struct, frozen=True):
+    """The store's record of a session, which may be gone."""
+
     id: int
     agent: str
     agent_directory: str

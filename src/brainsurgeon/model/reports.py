@@ -182,6 +182,8 @@ class Watch(Struct, frozen=True):
 
 
 class SessionRestore(Struct, frozen=True):
+    """The result of a restore of one session."""
+
     session: str
     # restored, rolled back, pending, nothing restored, nothing to undo, gone, failed or IN_ARCHIVE
     state: str
@@ -199,12 +201,16 @@ class SessionRestore(Struct, frozen=True):
 
 
 class OverfullSession(Struct, frozen=True):
+    """A session that is above its threshold after a restore."""
+
     session: str
     load_tokens: int
     window_tokens: int
 
 
 class SessionRollback(SessionRestore, frozen=True):
+    """The result of a rollback in one session."""
+
     turns_unarchived: int = 0
     reasons: dict[str, int] = field(default_factory=dict)  # numbers of values, by reason
 
@@ -273,6 +279,8 @@ class ModelCost(Struct, frozen=True):
 
 
 class SessionCosts(Struct, frozen=True):
+    """What the calls of one session cost, and what else its calls say."""
+
     models: tuple[ModelCost, ...]
     compactions: tuple[Compaction, ...] = ()
     warm_until: float | None = None  # when the provider's cache expires; None without a cache
@@ -283,6 +291,8 @@ class SessionCosts(Struct, frozen=True):
 
 
 class SessionEstimate(Struct, frozen=True):
+    """What one session would have cost by each policy."""
+
     session: str
     path: str
     calls: int
@@ -407,6 +417,8 @@ class Found(Struct, frozen=True):
 
 
 class SessionSummary(Struct, frozen=True):
+    """A session as `sessions` lists it: a line of the table."""
+
     session: str
     path: str
     format: str | None
@@ -503,6 +515,8 @@ class Sum(Struct, frozen=True):
 
 
 class SessionPage(Struct, frozen=True):
+    """A session in the HTML report: its summary, and what its page shows."""
+
     about: SessionSummary
     program: str = ""  # whose session it is: the title of an agent
     models: tuple[ModelCost, ...] = ()

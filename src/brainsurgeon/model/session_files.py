@@ -85,7 +85,9 @@ class End(Struct, frozen=True):
 
 
 class SessionFile(Struct, frozen=True):
-    """A session below a root, which also gives `hint` (its `format`), `exclusive` and `shrink`.
+    """A session found below a root: a file, or rows of a database.
+
+    The root also gives `hint` (its `format`), `exclusive` and `shrink`.
 
     If the session is in a database, `directory` is the path of the database, `name` is the id of
     the session, `key` is the agent's name for it (None for a file), and the fingerprint comes from

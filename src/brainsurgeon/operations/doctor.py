@@ -14,7 +14,7 @@ from brainsurgeon.config import RootSettings, Settings
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import leases
 from brainsurgeon.files.exchange import TEMPORARY, leases_work
-from brainsurgeon.files.reading import OpenSession, RefusedError
+from brainsurgeon.files.reading import OpenFile, RefusedError
 from brainsurgeon.files.sqlite import AgentDatabaseError
 from brainsurgeon.lookup.opening import missing_store
 from brainsurgeon.lookup.sessions import EMPTY, Session, find_record, record_of, walk, why_hidden
@@ -80,6 +80,8 @@ NO_ROOT = "its database is below no root: configure the directory of OpenClaw's 
 
 
 class SessionPlaceholders(Struct, frozen=True):
+    """What `doctor` finds about the placeholders in one session."""
+
     matched: tuple[int, ...]  # ids of extractions, one per placeholder with a matching record
     expired: int  # matched placeholders whose value expired
     orphans: tuple[str, ...]  # ids of entries, one per placeholder without exactly one record
@@ -227,7 +229,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         try:
             with open_session(item) as session:
                 seen = placeholders_of(settings, store, session)
-                mounted = isinstance(session, OpenSession) and session.mounted
+                mounted = isinstance(session, OpenFile) and session.mounted
                 obstacle = session.obstacle or mounted
                 closed = None if item.in_database else database.why_not_writable(item.directory)
         except (FileNotFoundError, BlockingIOError, RefusedError, BusyError) as why_not:

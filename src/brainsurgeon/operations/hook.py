@@ -4,7 +4,7 @@ import os
 
 from brainsurgeon import agents
 from brainsurgeon.config import Settings
-from brainsurgeon.files.reading import OpenSession
+from brainsurgeon.files.reading import OpenFile
 from brainsurgeon.formats.transcript import entries_of
 from brainsurgeon.model.session_files import SessionFile
 from brainsurgeon.model.turns import ModelCall
@@ -33,7 +33,7 @@ def advice(
         return None
     with open_to_show(file) as session:
         settings = settings_for(settings, file)
-        last = _last_call_if_full(settings, session) if isinstance(session, OpenSession) else None
+        last = _last_call_if_full(settings, session) if isinstance(session, OpenFile) else None
         if last is None:
             return None
         examined = examine_open(settings, store, session, now, store.sessions.at(file.path))
@@ -60,7 +60,7 @@ def refusal(settings: Settings, store: Store, path: str) -> str | None:
     if excluded(file, settings):
         return None
     with open_to_show(file) as session:
-        if not isinstance(session, OpenSession):
+        if not isinstance(session, OpenFile):
             return None
         newest = (entry for _, entry in entries_of(session.format, session.lines.backward()))
         dollars = session_costs(settings, store, session, newest)
@@ -72,7 +72,7 @@ def refusal(settings: Settings, store: Store, path: str) -> str | None:
     )
 
 
-def _last_call_if_full(settings: Settings, session: OpenSession) -> ModelCall | None:
+def _last_call_if_full(settings: Settings, session: OpenFile) -> ModelCall | None:
     """Return the last call if it was refused or too full. Drop lines before a compaction."""
     last = None
     for line, entry in entries_of(session.format, session.lines.backward()):

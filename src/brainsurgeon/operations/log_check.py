@@ -12,7 +12,7 @@ from brainsurgeon.agents import FORMATS, is_session_name
 from brainsurgeon.agents.described.format import Described
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import FailedError, UsageError
-from brainsurgeon.files.reading import OpenSession, RefusedError, open_session
+from brainsurgeon.files.reading import OpenFile, RefusedError, open_session
 from brainsurgeon.formats.base import strings_in
 from brainsurgeon.formats.description import unused
 from brainsurgeon.model.entries import BOM, JsonObject, KeyPath, dotted, parse
@@ -70,7 +70,7 @@ def _file(settings: Settings, path: str) -> tuple[SessionFile, str | None]:
     return SessionFile(directory, directory, name, "", directory, ANY, mark), unseen
 
 
-def _left_alone(settings: Settings, session: OpenSession) -> str | None:
+def _left_alone(settings: Settings, session: OpenFile) -> str | None:
     """Return why a scan would not change a session now, or None."""
     now, settings = time.time(), settings_for(settings, session.file)
     try:
@@ -80,28 +80,26 @@ def _left_alone(settings: Settings, session: OpenSession) -> str | None:
     return excluded(session.file, settings) or _bound(session, settings)
 
 
-def _bound(session: OpenSession, settings: Settings) -> str | None:
+def _bound(session: OpenFile, settings: Settings) -> str | None:
     globs = settings.decision_rules().signed_models
     thoughts = (entry.thoughts for entry in session.transcript.entries if entry.thoughts)
     bound = any(is_bound(one.models, globs, by_form=one.bound) for one in thoughts)
     return _COVERS if bound and isinstance(session.format, Described) else None
 
 
-def _entries(session: OpenSession) -> Iterator[tuple[int, JsonObject]]:
+def _entries(session: OpenFile) -> Iterator[tuple[int, JsonObject]]:
     """Yield the objects in the lines, with the numbers of these."""
     for line in session.lines:
         if (entry := parse((line.raw or b"").removeprefix(BOM))) is not None:
             yield line.number, entry
 
 
-def _first_lines(session: OpenSession) -> str:
+def _first_lines(session: OpenFile) -> str:
     first = islice(_entries(session), _SHOWN)
     return "".join([f"; line {number} has {', '.join(entry)}" for number, entry in first])
 
 
-def _checked(
-    path: str, session: OpenSession, left_alone: str | None, settings: Settings
-) -> LogCheck:
+def _checked(path: str, session: OpenFile, left_alone: str | None, settings: Settings) -> LogCheck:
     form, transcript = session.format, session.transcript
     entries = transcript.entries
     calls = {call.call_id for entry in entries for call in entry.calls}

@@ -26,7 +26,7 @@ from brainsurgeon.agents.rows import OpenRows, RowsChangedError
 from brainsurgeon.config import Settings
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
-from brainsurgeon.files.reading import OpenSession, RefusedError
+from brainsurgeon.files.reading import OpenFile, RefusedError
 from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
@@ -190,7 +190,7 @@ class Attempt:
     """Closing `held` releases the session's lock."""
 
     def __init__(
-        self, store: Store, change: Change, session: OpenSession, clock: Callable[[], float]
+        self, store: Store, change: Change, session: OpenFile, clock: Callable[[], float]
     ) -> None:
         self.store, self.change, self.session = store, change, session
         self.busy_check = busy_check_of(session, change.examined.settings, clock)
@@ -293,7 +293,7 @@ def apply(
         return [apply(store, [change], clock)[0] for change in changes]
     attempts = [
         Attempt(store, change, session, clock)
-        if isinstance(session := change.examined.session, OpenSession)
+        if isinstance(session := change.examined.session, OpenFile)
         else _RowsAttempt(store, change, session, clock)
         for change in changes
     ]  # fmt: skip

@@ -17,7 +17,7 @@ from brainsurgeon.agents.agent import UNREADABLE_LOCK_FILE, Agent
 from brainsurgeon.agents.rows import OpenRows
 from brainsurgeon.config import Settings
 from brainsurgeon.errors import BusyError
-from brainsurgeon.files.reading import ObstacleError, OpenSession, RefusedError
+from brainsurgeon.files.reading import ObstacleError, OpenFile, RefusedError
 from brainsurgeon.formats.base import Format
 from brainsurgeon.formats.transcript import Transcript
 from brainsurgeon.lookup.owners import Place, countable, fields_of_entries, of_other_agents
@@ -105,9 +105,7 @@ def mend(file: SessionFile) -> None:
         raise NotIdleError(str(why)) from why
 
 
-def busy_check_of(
-    session: OpenSession, settings: Settings, clock: Callable[[], float]
-) -> BusyCheck:
+def busy_check_of(session: OpenFile, settings: Settings, clock: Callable[[], float]) -> BusyCheck:
     return agent_of(session).presence.busy_check(
         session.directory, session.file.path, clock, settings.quiet, settings.abandoned_after
     )
@@ -115,7 +113,7 @@ def busy_check_of(
 
 def check_mount(session: AnyOpen) -> None:
     """Raise ObstacleError if the file itself is mounted somewhere. Examines every process."""
-    if isinstance(session, OpenSession) and (mounted := session.mounted):
+    if isinstance(session, OpenFile) and (mounted := session.mounted):
         raise ObstacleError(mounted)
 
 

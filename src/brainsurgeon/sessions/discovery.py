@@ -277,7 +277,7 @@ class _Walk(Struct, frozen=True):
         return agents.owner_of(path, form or UNKNOWN, head)
 
 
-AnyOpen = reading.OpenSession | OpenRows
+AnyOpen = reading.OpenFile | OpenRows
 
 
 def open_session(

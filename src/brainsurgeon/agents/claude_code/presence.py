@@ -139,7 +139,9 @@ class ProcessRecords(Presence):
         return None
 
 
-class SessionPresence(Struct, frozen=True):
+class ProcessUse(Struct, frozen=True):
+    """What processes of Claude Code do with a session: None, or a reason."""
+
     busy: str | None = None
     in_memory: str | None = None
 
@@ -161,7 +163,7 @@ def _files_below(directory: str) -> Iterator[tuple[str, Fingerprint]]:
                     yield item.path, Fingerprint.of(item.stat(follow_symlinks=False))
 
 
-def presence(where: Location, now: float, abandoned_after: float) -> SessionPresence:
+def presence(where: Location, now: float, abandoned_after: float) -> ProcessUse:
     """Read the records of living processes. A record that cannot be read counts as busy."""
     directory = os.path.join(where.home, RECORDS)
     in_memory = None
@@ -174,15 +176,15 @@ def presence(where: Location, now: float, abandoned_after: float) -> SessionPres
             if not record.lives(now, abandoned_after):
                 continue
             if record.session is None:
-                return SessionPresence(f"the record of process {record.pid} cannot be read")
+                return ProcessUse(f"the record of process {record.pid} cannot be read")
             if record.status not in (None, "idle"):  # without a status, it counts as idle
-                return SessionPresence(f"process {record.pid} of Claude Code is at work on it")
+                return ProcessUse(f"process {record.pid} of Claude Code is at work on it")
             in_memory = f"process {record.pid} of Claude Code has it in memory"
     except FileNotFoundError:
         pass  # this version keeps no records
     except OSError as error:
-        return SessionPresence(f"Claude Code's process records cannot be read: {error.strerror}")
-    return SessionPresence(in_memory=in_memory)
+        return ProcessUse(f"Claude Code's process records cannot be read: {error.strerror}")
+    return ProcessUse(in_memory=in_memory)
 
 
 def young_subagent(where: Location, now: float, quiet: float) -> str | None:
