@@ -3,7 +3,7 @@
 import json
 import tracemalloc
 
-from brainsurgeon.formats.base import call_records, result_records
+from brainsurgeon.formats.base import call_facts, result_facts
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import ToolCall, ToolResult, TurnStep
 from brainsurgeon.planning.archiving import Calls, Middles, archive_text, outcome_in, outcomes_of
@@ -13,7 +13,7 @@ def entry_of(step):
     """Return a step of a turn as an entry."""
     return Entry(
         0, role=step.role, closes=step.closes, text_path=step.text_path,
-        calls=call_records(step.calls), results=result_records(step.results),
+        calls=call_facts(step.calls), results=result_facts(step.results),
     )  # fmt: skip
 
 

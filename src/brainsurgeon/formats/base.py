@@ -61,6 +61,7 @@ class Content(Struct, frozen=True):
 
 
 NO_STEP = TurnStep(None)
+# The reason in `Chain.open_turn` if the last line has no newline and cannot be read.
 STILL_WRITTEN = "the last line is still being written"
 LAST_TURN = "signed thinking of the last turn"
 HOLLOW = "a signature without text"
@@ -76,7 +77,11 @@ def thinking_chars(text: str, *signed: str) -> int:
 
 
 class Format(ABC):
-    """How an agent writes sessions."""
+    """How an agent writes sessions. It uses no disk and no clock.
+
+    An `entry` is JSON as the agent wrote it; an `Entry` is what is known about it. Elsewhere, a
+    variable `form` is a Format, and `format` is its name.
+    """
 
     name: str
     version: int  # increase it whenever a method returns something else for the same bytes
@@ -100,7 +105,10 @@ class Format(ABC):
 
     @abstractmethod
     def recognises(self, entries: Sequence[JsonObject]) -> bool:
-        """Check whether a file with these first entries is of this format."""
+        """Check whether a file with these first entries is of this format.
+
+        There is at least one. It must not be true for the files of another agent.
+        """
 
     def refuses(self, header: JsonObject) -> str | None:  # noqa: ARG002
         """Return why a file with this first entry is left alone, or None."""
@@ -115,31 +123,51 @@ class Format(ABC):
         entry, raw = parse(line.raw) if line.raw else None, line.raw or b""
         if entry is not None:
             try:
-                return self._records(entry, line, index)
+                return self._entries_in(entry, line, index)
             except RecursionError:  # nested too deeply: as if it could not be parsed
                 pass
         if raw.startswith(BOM) and (entry := parse(raw.removeprefix(BOM))) is not None:
             # Agents read such a line. It is never edited.
-            read = self.record(entry, line, index)
+            read = self.first_entry(entry, line, index)
             return (replace(read, ident=None, values=(), thoughts=None, marks=None),)
         marks = marks_in(raw, None, (), has_emptied=False)
         return (Entry(index, line.terminated, marks=marks),)
 
-    def _records(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
-        """Return what a line with one or several entries says."""
-        return (self.record(entry, line, index),)
+    def _entries_in(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
+        """Return what a line says. A format whose lines have several entries overrides this.
+
+        It sets `repeats`, and the path `at` of each entry that is not the whole line.
+        """
+        return (self.first_entry(entry, line, index),)
 
     @abstractmethod
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
-        """Return what the first entry in a line says."""
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
+        """Return what the first entry in a line says, without looking at other lines.
+
+        `index` is that of the line. An entry without `ident` is never edited. `marks` must be what
+        `marks_in` returns: without it, no command sees the placeholders in the session. Values,
+        calls, results and sizes are those of `read`. What only the chain needs is in `own`.
+        """
 
     @abstractmethod
     def read(self, entry: JsonObject) -> Content:
-        """Read an entry (what is at its path in the line) again, to draft or print it."""
+        """Read an entry (what is at its path in the line) again, to draft or print it.
+
+        It may contain placeholders, or the originals of extracted values in their places.
+        """
 
     @abstractmethod
     def chain(self, entries: Sequence[Entry]) -> Chain:
-        """Return what the entries mean together."""
+        """Return what the entries mean together.
+
+        The chain must
+
+        - count each entry, in order: call `Chain.count` once for each, or set `counts` and `off`.
+        - have in `dead` why an entry is not in the next request. It may have a position even so.
+        - have in `last_user` the prompt of the last turn, and in `open_turn` why this turn is open.
+          If the last line cannot be read and has no newline, that is STILL_WRITTEN. With a
+          newline, a line that cannot be read changes nothing.
+        """
 
     def resolved(self, values: Iterable[Value], around: Around) -> Iterator[Value]:
         """Complete values by what other entries say. Of values that are left out, 0 is sent."""
@@ -167,14 +195,14 @@ def values_sent(values: Iterable[Value], sent: Sent, entry: JsonObject) -> tuple
     return tuple(listed)
 
 
-def result_records(results: Iterable[ToolResult]) -> tuple[Result, ...]:
+def result_facts(results: Iterable[ToolResult]) -> tuple[Result, ...]:
     return tuple([
         Result(result.call_id, result.failed, result.exit_code, result.took_ms)
         for result in results
     ])  # fmt: skip
 
 
-def call_records(calls: Iterable[ToolCall]) -> tuple[CallFacts, ...]:
+def call_facts(calls: Iterable[ToolCall]) -> tuple[CallFacts, ...]:
     return tuple(map(_call, calls))
 
 

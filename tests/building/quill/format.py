@@ -6,10 +6,10 @@ from brainsurgeon.formats.base import (
     Content,
     Format,
     ResultText,
-    call_records,
+    call_facts,
     dict_or_empty,
     leaves,
-    result_records,
+    result_facts,
     str_or_empty,
     str_or_none,
     usable_id,
@@ -55,14 +55,14 @@ class Quill(Format):
             return Content(NO_STEP, (), (), (), Sent())
         return Content(step, calls, results, values, Sent(sum(value.chars for value in values)))
 
-    def record(self, entry, line, index):
+    def first_entry(self, entry, line, index):
         content = self.read(entry)
         step = content.step
         return Entry(
             index, line.terminated, usable_id(entry.get("id")), role=step.role,
             is_message=step.role is not None, text_path=step.text_path, closes=step.closes,
             values=values_sent(content.values, content.sent, entry),
-            calls=call_records(content.calls), results=result_records(step.results),
+            calls=call_facts(content.calls), results=result_facts(step.results),
             sent=content.sent, marks=marks_in(line.raw, entry, (), has_emptied=False),
         )  # fmt: skip
 

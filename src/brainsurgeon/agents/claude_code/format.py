@@ -27,7 +27,7 @@ from brainsurgeon.formats.base import (
     ResultText,
     below,
     blocks_in,
-    call_records,
+    call_facts,
     calls_in,
     content_parts,
     covers_request,
@@ -39,7 +39,7 @@ from brainsurgeon.formats.base import (
     number_in,
     references,
     reply_step,
-    result_records,
+    result_facts,
     results_in,
     str_or_empty,
     str_or_none,
@@ -825,7 +825,7 @@ class ClaudeCode(Format):
         session_ids = (usable_id(entry.get("sessionId")) for entry in head)
         return subagent or next(filter(None, session_ids), None)
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         calls, rest, facts = _calls(view), _hash_in(entry), _facts(view, time)
         step, sent = _step(view, calls), _sent(view)
@@ -836,9 +836,9 @@ class ClaudeCode(Format):
             view.ident if rest is None else _record_id(rest, line.number), rest,
             step.parent, step.role, is_message, time,
             step.names, step.text_path, step.closes, step.cut_short,
-            values_sent(_values(view), sent, entry), call_records(calls),
+            values_sent(_values(view), sent, entry), call_facts(calls),
             _attached_file(attachment) if attachment else None,
-            result_records(step.results), sent, _answered(view, time),
+            result_facts(step.results), sent, _answered(view, time),
             _asides(view, time) if view.kind == "assistant" else (), _thoughts(view), None, 0,
             entry.get("subtype") == BOUNDARY, _switches_model(entry), _cost_so_far(entry),
             marks_in(line.raw, entry, self.emptied, has_emptied=_has_emptied(view)), facts,

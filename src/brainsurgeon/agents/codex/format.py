@@ -29,10 +29,10 @@ from brainsurgeon.formats.base import (
     ResultText,
     below,
     blocks_in,
-    call_records,
+    call_facts,
     dict_or_empty,
     first_line,
-    result_records,
+    result_facts,
     results_in,
     str_or_empty,
     str_or_none,
@@ -160,10 +160,10 @@ class Codex(Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         return usable_id(dict_or_empty(head[0].get("payload")).get("id"))
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
-        return self._records(entry, line, index)[0]
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
+        return self._entries_in(entry, line, index)[0]
 
-    def _records(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
+    def _entries_in(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
         kind, time, raw = entry.get("type"), parse_time(entry.get("timestamp")), line.raw or b""
         (at, item), *inner = _items(entry)
         if kind == "response_item" and at:
@@ -218,8 +218,8 @@ def _item(item: JsonObject, at: KeyPath, time: float | None, raw: bytes) -> Entr
     return Entry(
         0, ident=_ident(item), role=step.role, is_message=step.role in _STEPS, time=time,
         text_path=step.text_path, closes=step.closes,
-        values=values_sent(_values(item), sent, item), calls=call_records(calls),
-        results=result_records(step.results), sent=sent,
+        values=values_sent(_values(item), sent, item), calls=call_facts(calls),
+        results=result_facts(step.results), sent=sent,
         marks=marks_in(raw, item, (), has_emptied=False), at=at,
     )  # fmt: skip
 

@@ -21,12 +21,12 @@ from brainsurgeon.formats.base import (
     Format,
     below,
     blocks_in,
-    call_records,
+    call_facts,
     covers_request,
     dict_or_empty,
     first_line,
     number_in,
-    result_records,
+    result_facts,
     results_in,
     str_or_empty,
     str_or_none,
@@ -141,7 +141,7 @@ class Copilot(Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         return usable_id(dict_or_empty(head[0].get("data")).get("sessionId"))
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
         content = self.read(entry)
         step, kind = content.step, str_or_empty(entry.get("type"))
         data = dict_or_empty(entry.get("data"))
@@ -157,7 +157,7 @@ class Copilot(Format):
         usage = dict_or_empty(data.get("usage")) if kind == "session.usage_record" else {}
         return replace(
             read, is_message=step.role in _STEPS, text_path=step.text_path, closes=step.closes,
-            calls=call_records(step.calls), results=result_records(step.results),
+            calls=call_facts(step.calls), results=result_facts(step.results),
             sent=content.sent, call=_call(kind, data, usage, time), thoughts=_thoughts(kind, data),
             compacts=kind == _COMPACTED and data.get("success") is True,
             own=EventFacts(

@@ -152,14 +152,14 @@ class Described(base.Format):
         )  # fmt: skip
         return next(filter(None, map(base.usable_id, values)), None)
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
         content, rest = self.read(entry), self._rest(entry)
         step, values = content.step, [*content.values]
         return Entry(
             index, line.terminated, self._identity(entry, rest, line.number), rest, None, step.role,
             step.role not in (None, "note"), self._time(entry), (), step.text_path, step.closes,
             step.cut_short, base.values_sent(values, content.sent, entry),
-            base.call_records(content.calls), None, base.result_records(step.results),
+            base.call_facts(content.calls), None, base.result_facts(step.results),
             content.sent, self._call_of_model(entry, step), thoughts=self._thoughts(entry, values),
             marks=marks_in(line.raw, entry, (), has_emptied=False),
             own=_turn(self._table(entry), step),

@@ -30,11 +30,11 @@ from brainsurgeon.formats.base import (
     ResultText,
     below,
     blocks_in,
-    call_records,
+    call_facts,
     dict_or_empty,
     first_line,
     leaves,
-    result_records,
+    result_facts,
     str_or_empty,
     str_or_none,
     strings_in,
@@ -159,10 +159,10 @@ class Gemini(Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         return usable_id(head[0].get("sessionId"))
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
-        return self._records(entry, line, index)[0]
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
+        return self._entries_in(entry, line, index)[0]
 
-    def _records(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
+    def _entries_in(self, entry: JsonObject, line: Line, index: int) -> tuple[Entry, ...]:
         ours = PREFIX.encode() in (line.raw or b"")
         return tuple([
             replace(one, line=index, terminated=line.terminated) for one in _entries(entry, ours)
@@ -212,7 +212,7 @@ def _in_message(message: JsonObject, at: KeyPath, ours: bool) -> Iterator[Entry]
     yield Entry(
         0, ident=ident, role=step.role, is_message=step.role in _OPEN,
         time=parse_time(message.get("timestamp")), text_path=step.text_path, closes=step.closes,
-        values=values_sent(content.values, content.sent, message), calls=call_records(step.calls),
+        values=values_sent(content.values, content.sent, message), calls=call_facts(step.calls),
         sent=content.sent, call=_model_call(message, ident), own=LineFacts(message=message["id"]),
         marks=_marks(own) if ours else None, at=at,
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _in_message(message: JsonObject, at: KeyPath, ours: bool) -> Iterator[Entry]
         yield Entry(
             0, ident=name, role=step.role if path[0] == "content" else "aside",
             values=values_sent(content.values, content.sent, item), sent=content.sent,
-            results=result_records(step.results), own=LineFacts(part=True),
+            results=result_facts(step.results), own=LineFacts(part=True),
             marks=_marks(shown) if ours else None, at=(*at, *path),
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ from brainsurgeon.formats.base import (
     ResultText,
     below,
     blocks_in,
-    call_records,
+    call_facts,
     calls_in,
     content_parts,
     covers_request,
@@ -40,7 +40,7 @@ from brainsurgeon.formats.base import (
     number_in,
     references,
     reply_step,
-    result_records,
+    result_facts,
     results_in,
     str_or_empty,
     str_or_none,
@@ -511,7 +511,7 @@ class OpenClaw(Format):
         names = frozenset(name.decode() for name in _NAME.findall(line.raw or b""))
         return (replace(found[0], own=names),)
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view, time = _view(entry), parse_time(entry.get("timestamp"))
         calls, sent, answers = _calls(view), _sent(view), view.role == "assistant"
         step = _step(view, calls)
@@ -519,8 +519,8 @@ class OpenClaw(Format):
         return Entry(
             index, line.terminated, ident, None, step.parent, step.role, _is_message(view), time,
             step.names, step.text_path, step.closes, step.cut_short,
-            values_sent(self._values(view), sent, entry), call_records(calls), None,
-            result_records(step.results), sent, _answered(view, time), (),
+            values_sent(self._values(view), sent, entry), call_facts(calls), None,
+            result_facts(step.results), sent, _answered(view, time), (),
             _thoughts(view) if answers else None, _reasoning(view) if answers else None,
             _dropped(view.message) if answers else 0, view.kind == "compaction",
             view.kind == "model_change", None,

@@ -155,7 +155,7 @@ class Opencode(Format):
     def session(self, head: Sequence[JsonObject]) -> str | None:
         return base.usable_id(dict_or_empty(head[0].get("row")).get("session"))
 
-    def record(self, entry: JsonObject, line: Line, index: int) -> Entry:
+    def first_entry(self, entry: JsonObject, line: Line, index: int) -> Entry:
         view = _view(entry)
         values, calls, created = list(_values(view)), _calls(view), view.row.get("created")
         step, sent = _step(view, calls), sum([Sent(*value.size) for value in values], NOTHING)
@@ -165,8 +165,8 @@ class Opencode(Format):
             index, line.terminated, base.usable_id(view.row.get("id")), role=step.role,
             is_message=step.role in ("prompt", "reply", "result"), time=time,
             text_path=step.text_path, closes=step.closes, cut_short=step.cut_short,
-            values=base.values_sent(values, sent, entry), calls=base.call_records(calls),
-            results=base.result_records(step.results), sent=sent, call=_answered(view, time),
+            values=base.values_sent(values, sent, entry), calls=base.call_facts(calls),
+            results=base.result_facts(step.results), sent=sent, call=_answered(view, time),
             thoughts=_thoughts(view), compacts=view.kind == "compaction",
             marks=marks_in(line.raw, entry, self.emptied, has_emptied=hollow), own=_facts(view),
         )  # fmt: skip
