@@ -124,7 +124,7 @@ class TestScanning:
             assert path in world.kept
             own = world.store.rows.own_times()[path]
             with open_session(world.claw.session(path.rpartition("/")[2], own)) as opened:
-                fresh = Transcript.read(opened.format, opened.lines)
+                fresh = Transcript.read(opened.form, opened.lines)
                 kept = world.kept.transcript(opened)
             assert kept.entries == fresh.entries
             assert (kept.starts, kept.sums, kept.end) == (fresh.starts, fresh.sums, fresh.end)

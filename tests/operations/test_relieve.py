@@ -329,7 +329,7 @@ def test_relieve_never_extracts_one_value_more_than_needed(world, clock, kind, s
         planner = ExaminationPlanner(examined, examined.records)
         measured, full = weigh(planner)
         relief = ReliefPlanner(planner, measured, full, settings.decision_rules())
-        levels = relief_levels(LAST_STEP, planner.examined.format.archives)
+        levels = relief_levels(LAST_STEP, planner.examined.form.archives)
         for goal in [dice.randrange(relief.least().load, full.load) for _ in range(4)]:
             at = next(
                 (at for at, level in enumerate(levels) if relief.plan(level).load <= goal), None

@@ -79,7 +79,7 @@ class Kept(Transcripts):
         kept = super().read(opened)
         if known:
             figures["kept"] += 1
-            whole = Transcript.read(opened.format, opened.lines)
+            whole = Transcript.read(opened.form, opened.lines)
             assert kept.transcript.entries == whole.entries
             assert kept.transcript.chain.dead == whole.chain.dead
         return kept

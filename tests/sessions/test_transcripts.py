@@ -65,7 +65,7 @@ class Kept:
         """Return what was kept; it says the same as a new transcript."""
         with self.opened(hint) as opened:
             kept = self.transcripts.read(opened)
-            fresh = Transcript.read(opened.format, opened.lines_from(0, 1))
+            fresh = Transcript.read(opened.form, opened.lines_from(0, 1))
         assert said(kept.transcript) == said(fresh)
         return kept
 
@@ -115,7 +115,7 @@ def test_session_written_anew_while_it_was_read_is_read_again(kept):
     after = data[:9000] + data[9000:-9000].replace(b'"text":"', b'"tixt":"') + data[-9000:]
     kept.write(data)
     with kept.opened() as opened:
-        _ = opened.format
+        _ = opened.form
         opened.check_stop = lambda: kept.write(after)  # called once the first bytes are read
         kept.transcripts.read(opened)
     kept.append(after.splitlines(keepends=True)[-1])
@@ -255,7 +255,7 @@ def test_the_memory_of_kept_transcripts_is_limited(world):
 def look_at_rows(claw, transcripts):
     with open_session(claw.session(LOCAL)) as opened:
         kept = transcripts.read(opened)
-        fresh = Transcript.read(opened.format, opened.lines)
+        fresh = Transcript.read(opened.form, opened.lines)
     assert said(kept.transcript) == said(fresh)
     return kept
 

@@ -153,9 +153,9 @@ def keeper_of(path: str) -> Owner | None:
     return None
 
 
-def agent_of(path: str, form: str | None) -> Agent:
+def agent_of(path: str, format_name: str | None) -> Agent:
     """Return the agent that writes a session of a known format."""
-    agent = _BY_FORMAT.get(form or "", DESCRIBED)
+    agent = _BY_FORMAT.get(format_name or "", DESCRIBED)
     if agent.home.owner(path):
         return agent
     return next((kept for kept in _KEEPERS if kept.home.owner(path)), agent)
@@ -166,21 +166,21 @@ def agent_at(path: str) -> Agent:
     return next((agent for agent in AGENTS if agent.home.owner(path)), DESCRIBED)
 
 
-def owner_of(path: str, form: str, head: Callable[[], bytes]) -> Owner:
+def owner_of(path: str, format_name: str, head: Callable[[], bytes]) -> Owner:
     """Return whose session is at a path. `head` returns the first bytes of the file."""
-    agent = _BY_FORMAT.get(form)
+    agent = _BY_FORMAT.get(format_name)
     owner = agent.home.owner(path) if agent else None
     if owner and owner.name:
         return owner
     directory = os.path.dirname(path)
-    name = f"{(agent and agent.prefix) or form}:{os.path.basename(directory)}"
+    name = f"{(agent and agent.prefix) or format_name}:{os.path.basename(directory)}"
     name = (agent and agent.home.named_in(head)) or name
     return Owner(name, owner.directory if owner else directory)
 
 
-def measure(form: str) -> "Measure | None":
+def measure(format_name: str) -> "Measure | None":
     """Begin to measure the load of a session whose agent records it."""
-    agent = _BY_FORMAT.get(form)
+    agent = _BY_FORMAT.get(format_name)
     return agent.measure() if agent and agent.measure else None
 
 

@@ -111,12 +111,12 @@ def _formats(table: dict[str, Any], problems: list[str]) -> "Formats":
     forms, wrong = agents.described_in(tables)
     problems += [f"formats.{name}{'.' * bool(key)}{key}: {why}" for name, key, why in wrong]
     known = [AUTO, *dict.fromkeys((*agents.OWN_FORMATS, *tables))]
-    for number, form in named.items():
-        if form not in known:
-            meant = closest(form.lower(), known)
+    for number, format_name in named.items():
+        if format_name not in known:
+            meant = closest(format_name.lower(), known)
             hint = f"; did you mean {meant}?" if meant else ""
             wanted = f"wants {', '.join(known)}"
-            given_text = f"{wanted}, but {quoted(form)} is given{hint}"
+            given_text = f"{wanted}, but {quoted(format_name)} is given{hint}"
             problems.append(f"roots[{number}].format: {given_text}")
     return forms
 

@@ -34,9 +34,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class RefusedError(Exception):
     """The session must not be changed. `format` is its format, if that is known."""
 
-    def __init__(self, reason: str, form: str | None = None) -> None:
+    def __init__(self, reason: str, format_name: str | None = None) -> None:
         super().__init__(reason)
-        self.format = form
+        self.format = format_name
 
 
 class ObstacleError(RefusedError):
@@ -72,20 +72,20 @@ class Opened(ABC):
         return beginning.form, beginning.identity
 
     @cached_property
-    def format(self) -> Format:
+    def form(self) -> Format:
         """Raises RefusedError if it is unknown or unsupported."""
         return self._beginning[0]
 
     @cached_property
     def identity(self) -> str | None:
-        """The id of the conversation. Raises RefusedError like `format`."""
+        """The id of the conversation. Raises RefusedError like `form`."""
         return self._beginning[1]
 
     @cached_property
     def transcript(self) -> Transcript:
-        """Raises RefusedError like `format`."""
+        """Raises RefusedError like `form`."""
         keeper = self.keeper
-        return keeper(self) if keeper else Transcript.read(self.format, self.lines)
+        return keeper(self) if keeper else Transcript.read(self.form, self.lines)
 
     def parsed(self, index: int) -> ParsedLine:
         """Read the line of an entry again. Raises LineChangedError if it is no longer the same.

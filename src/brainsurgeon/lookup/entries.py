@@ -160,7 +160,7 @@ def _in_file(store: Store, session: Session, values: list[Extraction]) -> list[E
 def _standing(
     store: Store, session: Session, opened: AnyOpen, values: list[Extraction]
 ) -> list[Extraction]:
-    form, record = opened.format, session.record
+    form, record = opened.form, session.record
     place = Place(session.path, session.agent_directory, record)
     others = of_other_agents(store, place, {value.session_id for value in values})
     records = Records(
@@ -295,7 +295,7 @@ def ids_in(session: Session, wanted: str, ids: Collection[str]) -> list[str]:
             line for line in opened.lines
             if line.raw and any(text in line.raw for text in wanted_bytes)
         )  # fmt: skip
-        for _, entry in entries_of(opened.format, lines):
+        for _, entry in entries_of(opened.form, lines):
             if (ident := entry.ident) is not None and ident in ids:
                 return [ident]
             if ident is not None and ident.startswith(wanted):

@@ -73,5 +73,5 @@ def lost_without_store(
 
 def _lost_in(file: SessionFile, check_stop: Callable[[], None]) -> int:
     with suppress(OSError, RefusedError, BusyError), open_session(file, check_stop) as session:
-        return count_lost(session.lines, session.format)
+        return count_lost(session.lines, session.form)
     return 0

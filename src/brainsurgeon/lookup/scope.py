@@ -265,7 +265,7 @@ def _unanswered(opened: AnyOpen) -> list[JsonObject]:
         for number in reversed(range(len(entry.calls))):
             seen_call = True
             if not {entry.calls[number].call_id, entry.ident} & answered and unnamed == 0:
-                calls = opened.format.read(opened.parsed(index).entry).calls
+                calls = opened.form.read(opened.parsed(index).entry).calls
                 waiting.append(dict_or_empty(calls[number].arguments))
             unnamed = max(0, unnamed - 1)
     return waiting

@@ -94,7 +94,7 @@ def note_found(store: Store, session: AnyOpen) -> SessionRecord | None:
 def note_within(store: Store, session: AnyOpen) -> SessionRecord:
     """Like `note_record`, inside the caller's transaction."""
     record = find_record(store, session)
-    return store.sessions.note(session.file, session.format.name, session.identity, record)
+    return store.sessions.note(session.file, session.form.name, session.identity, record)
 
 
 def is_current(record: SessionRecord, file: SessionFile, identity: str | None) -> bool:

@@ -85,8 +85,8 @@ def _live_turns(
     if why := excluded(file, settings):
         raise failed(title, why)
     with examine_to_show(settings, store, file, session.record, now) as examined:
-        if examined.format.archives is None:
-            why = f"turns of the format {examined.format.name} cannot be archived"
+        if examined.form.archives is None:
+            why = f"turns of the format {examined.form.name} cannot be archived"
             raise FailedError(f"{title}: {why}; nothing was changed")
         rules = without_thresholds(examined.settings.archive_rules())
         planner = ExaminationPlanner(examined, examined.records)

@@ -59,7 +59,7 @@ def evidence(
             records = replace(examined.records, extractions=visible)
             reader = readers[source] = _EntryReader(store, examined.session, records)
             indexes = reader.turn(None if turn == LAST else turn) if turn else None
-            gathered = planned.gather(examined.format, reader.entries(indexes))
+            gathered = planned.gather(examined.form, reader.entries(indexes))
             name = item.title if source else ""
             # In the index, the newest calls of the session itself stay the longest.
             calls = [replace(one, source=source, session=name) for one in gathered] + calls
@@ -148,7 +148,7 @@ def _values(store: Store, session: Session, session_ids: set[int], text: str) ->
 class _EntryReader:
     def __init__(self, store: Store, session: AnyOpen, records: Records) -> None:
         self._store, self._session, self._records = store, session, records
-        self._form, self._transcript = session.format, session.transcript
+        self._form, self._transcript = session.form, session.transcript
         owner = agent_at(session.file.path).home.owner(session.file.path)
         self._is_subagent = owner is not None and owner.started_by is not None
         self._standing = find(self._transcript, records, session.parsed).standing

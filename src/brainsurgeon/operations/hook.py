@@ -62,7 +62,7 @@ def refusal(settings: Settings, store: Store, path: str) -> str | None:
     with open_to_show(file) as session:
         if not isinstance(session, OpenFile):
             return None
-        newest = (entry for _, entry in entries_of(session.format, session.lines.backward()))
+        newest = (entry for _, entry in entries_of(session.form, session.lines.backward()))
         dollars = session_costs(settings, store, session, newest)
     if dollars < most:
         return None
@@ -75,7 +75,7 @@ def refusal(settings: Settings, store: Store, path: str) -> str | None:
 def _last_call_if_full(settings: Settings, session: OpenFile) -> ModelCall | None:
     """Return the last call if it was refused or too full. Drop lines before a compaction."""
     last = None
-    for line, entry in entries_of(session.format, session.lines.backward()):
+    for line, entry in entries_of(session.form, session.lines.backward()):
         call = entry.call
         if last is None and call and (call.tokens or call.refusal):
             last, load = call, call.tokens + call.output

@@ -42,7 +42,7 @@ def check_log(settings: Settings, path: str) -> LogCheck:
         file, unseen = _file(settings, os.path.realpath(path))
         with open_session(file, FORMATS) as session:
             try:
-                _ = session.format
+                _ = session.form
             except RefusedError as why:
                 other = _ELSE if session.hint == ANY else ""
                 raise FailedError(f"{path}: {why}{_first_lines(session)}{other}") from why
@@ -84,7 +84,7 @@ def _bound(session: OpenFile, settings: Settings) -> str | None:
     globs = settings.decision_rules().signed_models
     thoughts = (entry.thoughts for entry in session.transcript.entries if entry.thoughts)
     bound = any(is_bound(one.models, globs, by_form=one.bound) for one in thoughts)
-    return _COVERS if bound and isinstance(session.format, Described) else None
+    return _COVERS if bound and isinstance(session.form, Described) else None
 
 
 def _entries(session: OpenFile) -> Iterator[tuple[int, JsonObject]]:
@@ -100,7 +100,7 @@ def _first_lines(session: OpenFile) -> str:
 
 
 def _checked(path: str, session: OpenFile, left_alone: str | None, settings: Settings) -> LogCheck:
-    form, transcript = session.format, session.transcript
+    form, transcript = session.form, session.transcript
     entries = transcript.entries
     calls = {call.call_id for entry in entries for call in entry.calls}
     answered = calls.intersection(one.call_id for entry in entries for one in entry.results)

@@ -288,8 +288,10 @@ class _Scan:
         self, error: Exception, file: SessionFile, result: Result, reason: str
     ) -> Scanned:
         state = self._memory.state_of(file.path)
-        form = getattr(error, "format", None) or (state.format if state else None)
-        scanned = Scanned(_without_change(file, form, result, reason), file.fingerprint, form)
+        format_name = getattr(error, "format", None) or (state.format if state else None)
+        scanned = Scanned(
+            _without_change(file, format_name, result, reason), file.fingerprint, format_name
+        )
         if isinstance(error, NotIdleError) and error.in_database:
             return replace(scanned, again=None if error.given_up else WAITS, due_at=error.until)
         if result == "failed":
@@ -366,8 +368,8 @@ class _Scan:
                 return Scanned(outcome, examined.session.fingerprint)
             self._count_up(store, examined, planned)
             again = IN_MEMORY if in_memory and planned.deferred == in_memory else None
-            fingerprint, form = session.fingerprint, examined.format.name
-            scanned = Scanned(outcome, fingerprint, form, planned.due_at, again)
+            fingerprint, format_name = session.fingerprint, examined.form.name
+            scanned = Scanned(outcome, fingerprint, format_name, planned.due_at, again)
             if outcome.outcome == "changed":
                 scanned.planned = Planned(examined, planned, outcome, held.pop_all())
             else:
@@ -409,7 +411,11 @@ class _Scan:
             raise NotIdleError(str(result)) from result
         if isinstance(result, Exception):
             raise result
-        examined, outcome, form = planned.examined, planned.outcome, planned.examined.format.name
+        examined, outcome, format_name = (
+            planned.examined,
+            planned.outcome,
+            planned.examined.form.name,
+        )
         why_partial = result.why_partial
         done = replace(planned.plan, edits=result.done)
         self._memory.add_saving(planned.file.path, done, examined.now)
@@ -423,7 +429,7 @@ class _Scan:
         self._follow(replace(planned.file, own_ms=result.own_ms), fingerprint, done.edits)
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
         again = AGAIN if why_partial else None
-        return Scanned(outcome, fingerprint, form, planned.plan.due_at, again)
+        return Scanned(outcome, fingerprint, format_name, planned.plan.due_at, again)
 
     def _follow(self, file: SessionFile, fingerprint: Fingerprint, edits: Sequence[Edit]) -> None:
         if self._kept is None:
@@ -494,9 +500,11 @@ class _Scan:
         return None if file is None else bool(why_blocked(self._settings, self._store, file, now))
 
 
-def _without_change(file: SessionFile, form: str | None, result: Result, reason: str) -> Outcome:
+def _without_change(
+    file: SessionFile, format_name: str | None, result: Result, reason: str
+) -> Outcome:
     size = file.fingerprint.size
-    return Outcome(file.title, file.path, form, result, reason, size, size)
+    return Outcome(file.title, file.path, format_name, result, reason, size, size)
 
 
 _NO_ANSWER = "the turn of the request contains no complete answer from brainsurgeon"

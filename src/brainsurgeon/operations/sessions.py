@@ -79,18 +79,20 @@ def summaries(
         record = session.record
         found = totals.get(record.id) if record and session.file else None
         total = found or Totals()
-        form = record.format if record else None
+        format_name = record.format if record else None
         size, state, reason = 0, "gone", "not found below the roots; only the store knows it"
         if session.unseen:
             state, reason = "unreadable", session.unseen
         if session.file:
             size = session.file.fingerprint.size
             last_scan = states.get(session.path)
-            form, state, reason = _state(settings, store, session.file, last_scan, rules, now)
-        owner = agents.agent_of(session.path, form).home.owner(session.path)
+            format_name, state, reason = _state(
+                settings, store, session.file, last_scan, rules, now
+            )
+        owner = agents.agent_of(session.path, format_name).home.owner(session.path)
         return SessionSummary(
-            session.title, session.path, form, size, total.values, total.bytes_saved, state, reason,
-            owner.started_by if owner else None, session.agent,
+            session.title, session.path, format_name, size, total.values, total.bytes_saved, state,
+            reason, owner.started_by if owner else None, session.agent,
             session.file.fingerprint.mtime_ns / 1e9 if session.file else None, total.bytes_padded,
         )  # fmt: skip
 
@@ -121,7 +123,7 @@ def _state(
     rules: str,
     now: float,
 ) -> tuple[str | None, str, str]:
-    form = None
+    format_name = None
     try:
         if reason := inspect.excluded(file, settings):
             return None, "skipped", reason
@@ -130,25 +132,25 @@ def _state(
             return known.format, "skipped", known.reason
         with open_session(file) as session:
             if known and (known_form := session.forms.get(known.format or "")):
-                session.format = known_form
+                session.form = known_form
                 examined = inspect.examine_closed(settings, store, session, known, now)
             else:
-                _ = session.format  # raises RefusedError if it is unknown
+                _ = session.form  # raises RefusedError if it is unknown
                 inspect.check_touchable(session, settings)
                 examined = inspect.examine_open(settings, store, session, now)
-            form = examined.format.name
+            format_name = examined.form.name
             examined.check_idle()
             if reason := examined.kept_in_memory():
-                return form, "busy", reason
+                return format_name, "busy", reason
     except RefusedError as why:
-        return form or why.format, "skipped", str(why)
+        return format_name or why.format, "skipped", str(why)
     except (NotIdleError, BusyError) as why:
-        return form, "busy", str(why)
+        return format_name, "busy", str(why)
     except OSError as error:
         return None, "unreadable", error.strerror or type(error).__name__
     if last_scan is None or last_scan.fingerprint != file.fingerprint:
-        return form, "idle", "not scanned yet"
-    return form, "failed" if last_scan.outcome == FAILED else "idle", last_scan.reason
+        return format_name, "idle", "not scanned yet"
+    return format_name, "failed" if last_scan.outcome == FAILED else "idle", last_scan.reason
 
 
 def _known(file: SessionFile, last_scan: FileState, rules: str, now: float) -> FileState | None:
@@ -198,7 +200,7 @@ def context(settings: Settings, store: Store, session: str | Session, now: float
             if value.archive_id is None
         ]  # fmt: skip
         return Context(
-            chosen.title, chosen.path, examined.format.name, fingerprint.size,
+            chosen.title, chosen.path, examined.form.name, fingerprint.size,
             state=_why_not_extracted(examined) or "idle",
             extracted=tuple(owned(store, chosen, [*before, *extracted])),
             plan=replace(planned, deferred=planned.deferred or waits),

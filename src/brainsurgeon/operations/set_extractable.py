@@ -50,7 +50,7 @@ def set_extractable(
             "as it is"
         )
     with open_to_show(file) as opened:
-        has_fields = opened.format.has_fields
+        has_fields = opened.form.has_fields
     pending, reason = False, ""
     with store.runs.run("extract" if value is True else "pin", now):
         if has_fields:
@@ -113,6 +113,6 @@ def _extractable(opened: AnyOpen, index: int) -> Iterator[Value]:
     That prompt unlocks the signed thinking of the last turn. A redacted entry has none.
     """
     entry, around = opened.parsed(index).entry, opened.transcript.around(index)
-    values = opened.format.read({**entry, EXTRACTABLE: True}).values
+    values = opened.form.read({**entry, EXTRACTABLE: True}).values
     later = replace(around, in_last_turn=False)
-    return iter(()) if entry.get(REDACTED) else opened.format.resolved(values, later)
+    return iter(()) if entry.get(REDACTED) else opened.form.resolved(values, later)

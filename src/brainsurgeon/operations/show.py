@@ -68,7 +68,7 @@ def _cat(settings: Settings, store: Store, chosen: Session, now: float) -> Itera
     with open_to_show(file) as session:
         position = 0
         try:
-            is_known = session.format is not None
+            is_known = session.form is not None
         except RefusedError:
             is_known = False
         if is_known:
@@ -153,7 +153,7 @@ def _in_file(
         return
     with open_session(session.file) as opened:
         try:
-            form = opened.format
+            form = opened.form
         except RefusedError:
             if named or session.file.in_database:
                 raise

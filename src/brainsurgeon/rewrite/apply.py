@@ -154,7 +154,7 @@ def _note_fields(store: Store, change: Change, journal_id: int, run_id: int | No
     place = replace(examined.place, record=store.sessions.by_id(session_id))
     entries = {edit.entry_id for edit in edits}
     records = defaultdict[tuple[str, str, bytes], list[FieldRecord]](list)  # newest last
-    for record in fields_of_entries(store, place, entries, examined.format):
+    for record in fields_of_entries(store, place, entries, examined.form):
         records[record.entry_id, record.name, record.value.encode()].append(record)
     for edit in edits:
         if edit.undoes is not None:

@@ -40,7 +40,7 @@ def archived_turn(
             return None
         lines = tuple(_lines(planner, store, places.values()))
         entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
-        index = tuple(call.line for call in gather(examined.format, entries))
+        index = tuple(call.line for call in gather(examined.form, entries))
         return ArchivedTurn(archive, named.session.title, lines, index, tuple(places))
 
 
@@ -78,7 +78,7 @@ def _places(planner: ExaminationPlanner, archive: Archive) -> dict[str, tuple[in
     first, last = places.get(prompt_id), places.get(entry_id)
     if first is None or last is None:
         return {}
-    if session.format.archives == "flat":
+    if session.form.archives == "flat":
         of_turn = {ident for ident, place in places.items() if first[0] <= place[0] <= last[0]}
     else:
         of_turn, at = {prompt_id}, entry_id

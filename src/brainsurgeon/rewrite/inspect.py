@@ -87,7 +87,7 @@ def in_memory(settings: Settings, file: SessionFile, now: float) -> str | None:
 
 
 def agent_of(session: AnyOpen) -> Agent:
-    return agents.agent_of(session.file.path, session.format.name)
+    return agents.agent_of(session.file.path, session.form.name)
 
 
 def stated_window(session: AnyOpen) -> int | None:
@@ -163,8 +163,8 @@ class Examination(Struct, frozen=True, dict=True):
     asked: tuple[Request, ...] = ()  # requests that are not in the store
 
     @property
-    def format(self) -> Format:
-        return self.session.format
+    def form(self) -> Format:
+        return self.session.form
 
     @property
     def transcript(self) -> Transcript:
@@ -251,14 +251,14 @@ class Examination(Struct, frozen=True, dict=True):
         values = store.extractions.by_names(names, record.id if record else None)
         values.sort(key=lambda value: value.id in placed)
         others = of_other_agents(store, self.place, {value.session_id for value in values})
-        counted = countable(values, others, session.format)
+        counted = countable(values, others, session.form)
         ours = {value.name for value in counted}
         return Records(
             counted,
             same_identity=store.sessions.same_identity(
                 session.identity, (value.session_id for value in counted)
             ),
-            fields=fields_of_entries(store, self.place, entries, session.format),
+            fields=fields_of_entries(store, self.place, entries, session.form),
             restores=store.extractions.restores(record.id) if record else {},
             asked_until=store.requests.newest(record.id) if record else 0,
             own=record.id if record else None,
@@ -303,7 +303,7 @@ def examine_open(
     record: SessionRecord | None = None,
 ) -> Examination:  # fmt: skip
     """Examine an open session. Raise RefusedError if its format is unknown."""
-    _ = session.format
+    _ = session.form
     settings = settings_for(settings, session.file)
     silent = _silent_for(store, session.file, now)
     return Examination(settings, store, session, silent, now, record)
@@ -318,7 +318,7 @@ def examine_closed(
     settings: Settings, store: Store, session: AnyOpen, last_scan: FileState, now: float
 ) -> Examination:
     """Examine a session whose last turn is known to be closed. Reads none of its lines."""
-    session.transcript = Transcript.read(session.format, ())
+    session.transcript = Transcript.read(session.form, ())
     silent = silence(session.file.fingerprint, last_scan.first_seen, now)
     return Examination(settings_for(settings, session.file), store, session, silent, now)
 
@@ -334,7 +334,7 @@ def examine_quiet(
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
         session.keeper = None if kept is None else kept.transcript
-        _ = session.format  # raises RefusedError if it is unknown, before an obstacle is reported
+        _ = session.form  # raises RefusedError if it is unknown, before an obstacle is reported
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)
 
@@ -345,7 +345,7 @@ def examine_at_work(
 ) -> Iterator[Examination]:
     """Examine a session, whether or not its agent is at work. Raises RefusedError."""
     with discovery.open_session(file) as session:
-        _ = session.format
+        _ = session.form
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)
 
@@ -381,7 +381,7 @@ def why_blocked(settings: Settings, store: Store, file: SessionFile, now: float)
     """
     try:
         with discovery.open_session(file) as session:
-            _ = session.format
+            _ = session.form
             check_touchable(session, settings)
             check_mount(session)
             examined = examine_open(settings, store, session, now)

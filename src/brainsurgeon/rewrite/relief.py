@@ -55,7 +55,7 @@ class WeighedPlan(LoadChange, frozen=True, kw_only=True):
 
 
 def outcome_of(examined: Examination, rules: Rules, plan: Plan) -> Outcome:
-    file, form = examined.session.file, examined.format.name
+    file, format_name = examined.session.file, examined.form.name
     size = after = file.fingerprint.size
     result: Result = "deferred"
     if plan.deferred:
@@ -68,7 +68,7 @@ def outcome_of(examined: Examination, rules: Rules, plan: Plan) -> Outcome:
         reason = f"too little to gain ({counted(plan.freed, 'byte')})"
     else:
         result, reason, after = "changed", plan.summary, size - plan.gain
-    return Outcome(file.title, file.path, form, result, reason, size, after, plan=plan)
+    return Outcome(file.title, file.path, format_name, result, reason, size, after, plan=plan)
 
 
 class Wanted(Struct, frozen=True):
@@ -82,7 +82,7 @@ def weigh(
 ) -> tuple[Measure, Fullness]:
     """Measure a session. With `original`, the result does not depend on what scans recorded."""
     examined, records, store = planner.examined, planner.records, planner.examined.store
-    recording = agents.measure(examined.format.name)
+    recording = agents.measure(examined.form.name)
     measured = budget.measure(
         examined.transcript, records, examined.session.parsed, original, recording
     )
@@ -279,7 +279,7 @@ def _refusal(measured: Measure, window: int) -> Refusal | None:
 
 def archiving_of(planner: ExaminationPlanner, rules: ArchiveRules | None = None) -> Archiving:
     settings = planner.examined.settings
-    if not settings.enabled or planner.examined.format.archives is None:
+    if not settings.enabled or planner.examined.form.archives is None:
         return NO_ARCHIVING
     return Archiving(
         rules or settings.archive_rules(), partial(json_text, planner.examined.store),
@@ -295,7 +295,7 @@ def asked_relief(records: Records) -> Wanted | None:
 def plan_to_fit(planner: ExaminationPlanner) -> WeighedPlan:
     """Plan all edits that are due in a session, and the relief that makes it fit."""
     settings, asked = planner.examined.settings, asked_relief(planner.records)
-    form, rules = planner.examined.format, settings.decision_rules()
+    form, rules = planner.examined.form, settings.decision_rules()
     if planner.extract and asked:
         return relieve_by(planner, asked)
     if not (planner.extract and settings.budget.enabled):
@@ -418,7 +418,7 @@ def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> WeighedPlan:
         refused = refusal is not None and refusal.why == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
     heaviest = goal.bytes if full.is_too_large else math.inf
-    relief, form = ReliefPlanner(planner, measured, full, rules, heaviest), planner.examined.format
+    relief, form = ReliefPlanner(planner, measured, full, rules, heaviest), planner.examined.form
     least = relief.least()
     if (
         least.load > room.tokens and not least.plan.deferred

@@ -199,7 +199,7 @@ def new_calls(
     spending, new = store.spending, dict[int, ModelCall]()
     if newest_first is None:
         newest_first = reversed(session.transcript.entries)
-    newest = calls.calls_in(newest_first, session.format)
+    newest = calls.calls_in(newest_first, session.form)
     begun, size = spending.has_session(session.file.path), 1
     # If the session was counted before, only few calls are new: each look takes twice as many.
     while some := list(islice(newest, size) if begun else newest):

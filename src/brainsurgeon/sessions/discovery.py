@@ -261,20 +261,20 @@ class _Walk(Struct, frozen=True):
         path = f"{directory}/{name}"
         if kept := agents.keeper_of(path):
             return kept
-        form = self.format_of(path, fingerprint) if self.format_of else None
-        if not form and agents.is_session_name(name):
+        format_name = self.format_of(path, fingerprint) if self.format_of else None
+        if not format_name and agents.is_session_name(name):
             # Our temporary files are never opened here: that would break their leases.
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 known = reading.recognise_at(file, agents.FORMATS, self.root.hint)
-                form = known.name or UNKNOWN
-            form = form or agents.format_at(path)  # it is unreadable
+                format_name = known.name or UNKNOWN
+            format_name = format_name or agents.format_at(path)  # it is unreadable
 
         def head() -> bytes:
             with suppress(OSError), reading.plain_file(name, descriptor) as file:
                 return os.pread(file, _HEAD, 0)
             return b""
 
-        return agents.owner_of(path, form or UNKNOWN, head)
+        return agents.owner_of(path, format_name or UNKNOWN, head)
 
 
 AnyOpen = reading.OpenFile | OpenRows

@@ -52,7 +52,7 @@ def may_be_session(name: str) -> bool:
 
 def entries_with_placeholders(file: SessionFile) -> Iterator[str]:
     with open_session(file) as session:
-        yield from _with_own_placeholders(session.lines, session.format)
+        yield from _with_own_placeholders(session.lines, session.form)
 
 
 def _with_own_placeholders(lines: Iterable[entries.Line], form: Format) -> Iterator[str]:

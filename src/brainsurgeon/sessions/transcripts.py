@@ -61,7 +61,7 @@ class Transcripts:
         self.forget(path)  # reading may raise an error: a transcript that grew in part is invalid
         if kept is None or not _grew(kept, opened):
             kept = Kept(
-                Transcript(opened.format), _version(opened.format, opened.hint),
+                Transcript(opened.form), _version(opened.form, opened.hint),
                 opened.fingerprint, None, 0,
             )  # fmt: skip
         _grow(kept, opened)
@@ -108,7 +108,7 @@ def _grew(kept: Kept, opened: Opened) -> bool:
         return False
     end = kept.transcript.end
     # More lines at the beginning may show another format.
-    return kept.mark == opened.mark(end, kept.transcript.complete) and opened.format is form
+    return kept.mark == opened.mark(end, kept.transcript.complete) and opened.form is form
 
 
 def _grow(kept: Kept, opened: Opened) -> None:

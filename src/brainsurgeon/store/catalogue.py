@@ -23,10 +23,10 @@ _PAGE = 1000  # rows that one query returns
 
 
 def _session(row: tuple[Any, ...]) -> SessionRecord:
-    ident, agent, directory, name, path, root, form, identity, displaced, missed = row
+    ident, agent, directory, name, path, root, format_name, identity, displaced, missed = row
     return SessionRecord(
-        ident, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root), form,
-        identity, bool(displaced), missed,
+        ident, agent, os.fsdecode(directory), name, os.fsdecode(path), os.fsdecode(root),
+        format_name, identity, bool(displaced), missed,
     )  # fmt: skip
 
 
