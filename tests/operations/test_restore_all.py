@@ -17,6 +17,7 @@ from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.recover import UNFINISHED
+from building.processes import json_output, program_for
 from building.world import (
     NOBODY,
     Conversation,
@@ -24,6 +25,7 @@ from building.world import (
     append,
     close_turn,
     entry_text,
+    file_states,
     open_turn,
     pin,
     raw_line,
@@ -49,6 +51,42 @@ def test_restore_all_names_expired_values(world, conversation, path):
     assert outcome.missed == outcome.left == (f"{ident}: expired",)
     assert outcome.unfinished
     assert read_entry(path, ident)["message"]["details"]["aggregated"] == f"[[extracted-{ident}]]"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ENTRY",), ("--all", "--pristine"), ("--all", "--session", "main/s"), ("--run", "1")],
+    ids=lambda words: words[0],
+)
+def test_dry_run_of_a_restore_reports_what_the_restore_does(world, conversation, path, words):
+    """It names the same sessions, entries and numbers of values, and writes nothing."""
+    ident = add_two_values(conversation)
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    world.close()
+    call, words = program_for(world), [ident if word == "ENTRY" else word for word in words]
+    before = file_states(world.base)
+    seen = json_output(call("restore", *words, "--dry-run", "--json"))
+    text = call("restore", *words, "--dry-run").stdout.decode()
+    after = file_states(world.base)
+    done = json_output(call("restore", *words, "--json"))
+    varies = {"dry_run", "restored", "run_id", "answer_id", "restored_at", "kept_until", "redacted"}
+
+    assert seen["dry_run"] is True
+    assert after == before
+    assert {key: fact for key, fact in seen.items() if key not in varies} == {
+        key: fact for key, fact in done.items() if key not in varies
+    }
+    assert text.endswith("nothing was written\n")
+
+
+def test_dry_run_of_a_restore_names_why_it_would_wait(world, conversation, pruned, path, clock):
+    """In an open turn, it prints the reason and records no request."""
+    open_turn(path, conversation, clock)
+    result = program_for(world)("restore", pruned, "--dry-run")
+
+    assert b"would wait (" in result.stdout
+    assert world.store.requests.count_open() == 0
 
 
 # --- pristine ------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ def restore(
         help="Restore the values that the run with this number extracted; see `history`.",
         autocompletion=options.run_numbers,
     ),
+    dry_run: bool = Option(False, help="Print what would be restored; write nothing."),
 ) -> None:
     """Restore the values of an entry, of a run, or of all sessions.
 
@@ -75,38 +76,44 @@ def restore(
         ("--run can be combined with --session only", run is not None and any(others)),
         ("restore wants one ENTRY, or --all", run is None and everything == bool(entry)),
         ("--key and --values need one ENTRY, not --all", everything and (key or values)),
+        ("--dry-run does not wait: it cannot be combined with --wait", dry_run and wait),
         (f"{limit}: a second name; restore wants one ENTRY, or --all", limit and not wait),
     )
     settings = options.load_settings()
     if run is not None:
-        _roll_back(settings, run, session)
+        _roll_back(settings, run, session, dry_run=dry_run)
         return
     patience = 0.0
     if wait:
         least = operations.restore.patience(settings)
         patience = options.parse_seconds("--wait", limit) if limit else least
-    with options.recovered_store(settings) as store:
+    with (options.store_to_read if dry_run else options.recovered_store)(settings) as store:
         if entry is None:
-            _restore_all(settings, store, session, pristine=pristine, patience=patience)
+            _restore_all(
+                settings, store, session, pristine=pristine, patience=patience, dry_run=dry_run
+            )
             return
-        how = operations.restore.How(key or (), pristine=pristine, wait=patience, whole=values)
+        how = operations.restore.How(
+            key or (), pristine=pristine, wait=patience, whole=values, dry_run=dry_run
+        )
         answer = operations.restore.restore(
             settings, store, entry, clock=time.time, session=session, how=how
         )
         _print_restored(settings, store, answer)
 
 
-def _roll_back(settings: Settings, run: str, session: str | None) -> None:
+def _roll_back(settings: Settings, run: str, session: str | None, *, dry_run: bool) -> None:
     if not re.fullmatch("[1-9][0-9]{0,17}", run):
         raise UsageError(
             f"--run {run}: wants the number of a run; `brainsurgeon history` lists them"
         )
     named = [session] if session else ()
-    with options.recovered_store(settings) as store:
+    with (options.store_to_read if dry_run else options.recovered_store)(settings) as store:
         done = operations.restore.rollback(
-            settings, store, int(run), clock=time.time, sessions=named
+            settings, store, int(run), clock=time.time, sessions=named, dry_run=dry_run
         )
-    options.print_answer(render.runs.rollback_json(done), render.runs.rollback, done)
+    text = partial(render.runs.rollback, dry_run=dry_run)
+    options.print_answer(render.runs.rollback_json(done, dry_run=dry_run), text, done)
     raise typer.Exit(1 if any(session.unfinished for session in done.sessions) else 0)
 
 
@@ -131,8 +138,9 @@ def _print_restored(settings: Settings, store: Store, answer: RestoreAnswer) -> 
 
 
 def _restore_all(
-    settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float
-) -> None:
+    settings: Settings, store: Store, session: str | None, *, pristine: bool, patience: float,
+    dry_run: bool,
+) -> None:  # fmt: skip
     def notify(text: str) -> None:
         if not options.given.json:
             typer.echo(readable_lines(text), err=True)
@@ -151,19 +159,21 @@ def _restore_all(
     if overfull:
         notify(render.sessions.overfull(overfull))
     named = [session] if session else []
-    paused = pristine and any(True for _ in store.sessions.all())  # else nothing can come back
+    paused = (
+        pristine and not dry_run and any(True for _ in store.sessions.all())
+    )  # else nothing can come back
     if paused:
         operations.pause.pause(settings, store, time.time(), sessions=named)
     quiet = options.given.json or session is not None
     with options.progress_bar("restoring", sizes, quiet=quiet) as progress:
         done = operations.restore.restore_all(
             settings, store, clock=time.time, session=session, pristine=pristine,
-            watch=Watch(progress, waiting=waiting, patience=patience),
+            dry_run=dry_run, watch=Watch(progress, waiting=waiting, patience=patience),
         )  # fmt: skip
-    in_json = render.sessions.restored_all_json(done, overfull)
-    text = partial(render.sessions.restored_all, waited=patience > 0)
+    in_json = render.sessions.restored_all_json(done, overfull, dry_run=dry_run)
+    text = partial(render.sessions.restored_all, waited=patience > 0, dry_run=dry_run)
     options.print_answer(in_json, text, done)
-    if not options.given.json and (paused or any(one.values_restored for one in done)):
+    if not (dry_run or options.given.json) and (paused or any(one.values_restored for one in done)):
         keep = settings.keep_after_restore
         options.print_text(render.sessions.what_follows(session, paused=paused, keep=keep))
     raise typer.Exit(1 if any(session.unfinished for session in done) else 0)

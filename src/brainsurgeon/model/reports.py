@@ -153,9 +153,14 @@ class RestoreAnswer(ShownValues, frozen=True, kw_only=True):
     others: int = 0  # restored values of other entries
     kept_until: float | None = None  # before this, no scan extracts the values again
     to_agent: bool = False  # the caller runs in a session, which its agent does not read again now
+    dry_run: bool = False  # nothing was done
 
     @property
     def shows_values(self) -> bool:
+        return not self.dry_run and self._is_only_copy
+
+    @property
+    def _is_only_copy(self) -> bool:
         return self.pending or bool(self.why_pending) or self.to_agent
 
 

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -75,6 +75,7 @@ class How(Struct, frozen=True):
     # Selects the content of the answer. If it raises an error, nothing changes.
     select: Callable[[dict[str, Any]], dict[str, Any]] = dict
     by_tool: bool = False  # requested by a tool call, which a later scan shortens
+    dry_run: bool = False  # write nothing: the answer is what would be done
 
 
 class _Wanted(Struct, frozen=True):
@@ -120,7 +121,8 @@ def restore(
     try:
         plan, not_done = _carried_out(settings, store, wanted, how, clock)
     except NotIdleError as why:
-        _wait_for(settings, store, wanted.file, wanted.requests, clock())
+        if not how.dry_run:
+            _wait_for(settings, store, wanted.file, wanted.requests, clock())
         return replace(
             to_agent, pending=True, why_pending=str(why),
             restored_by="daemon" if daemon_holder(settings.state_dir) else "scan --once",
@@ -139,7 +141,8 @@ def _found(
     file, texts = file_of(named.session), entries.json_texts(store, values)
     shown, same_as = entries.contents(entries.without_screen(values, how.keys), texts)
     content = how.select(shown)  # before the session is recorded: it may raise an error
-    record, now = recorded(with_record(store, named.session)), clock()
+    session = named.session if how.dry_run else with_record(store, named.session)
+    record, now = recorded(session), clock()
     redaction = Request(record.id, "redact", now, entry_id, lapses_at=now + _REDACTION_WAIT)
     answer = reports.RestoreAnswer(
         entry_id, record.title, same_as, content=content, pending=False,
@@ -147,8 +150,8 @@ def _found(
         sizes={dotted(value.path): value.size for value in values}, at=now,
         previous=store.extractions.restores(record.id).get(entry_id),
         answer_id=secrets.token_hex(8),
-        redaction=None if settings.keep_purge_control_calls else redaction,
-        to_agent=calling_session() is not None,
+        redaction=None if settings.keep_purge_control_calls or how.dry_run else redaction,
+        to_agent=calling_session() is not None, dry_run=how.dry_run,
     )  # fmt: skip
     others = _others_of_turn(settings, store, named, now) if how.whole else ()
     request = Request(record.id, "restore", now, entry_id, pristine=how.pristine)
@@ -167,18 +170,30 @@ def _carried_out(
     file, requests, now = wanted.file, wanted.requests, wanted.requests[0].asked_at
     while True:
         try:
-            with store.runs.run("restore", now):
-                plan, rewrite = carry_out(settings, store, file, wanted.record, requests, clock)
+            with nullcontext() if how.dry_run else store.runs.run("restore", now):
+                act = _would_carry_out if how.dry_run else carry_out
+                plan, rewrite = act(settings, store, file, wanted.record, requests, clock)
                 return plan, plan.not_done + (() if finish(rewrite) else (UNFINISHED,))
         except NotIdleError:
             if clock() >= now + how.wait:
                 raise
             time.sleep(_TRY_AGAIN)
         except FailedError as why:
-            if how.by_tool or not inspect.why_blocked(settings, store, file, now):
+            lapses = how.by_tool or how.dry_run
+            if lapses or not inspect.why_blocked(settings, store, file, now):
                 raise
             _wait_for(settings, store, file, requests, now)
             raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
+
+
+def _would_carry_out(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
+    asked: tuple[Request, ...], clock: Callable[[], float],
+) -> tuple[Plan, None]:  # fmt: skip
+    """Return the plan of `carry_out`, without carrying it out. Raises NotIdleError, too."""
+    if why := _why_not_idle(settings, store, file, clock()):
+        raise NotIdleError(why)
+    return _plan(settings, store, file, record, asked, clock()), None
 
 
 def _wait_for(
@@ -266,9 +281,12 @@ def note_answer(store: Store, answer: reports.RestoreAnswer, printed: str) -> No
 
 def restore_all(
     settings: Settings, store: Store, *, clock: Callable[[], float], session: str | None = None,
-    pristine: bool = False, watch: reports.Watch | None = None,
+    pristine: bool = False, dry_run: bool = False, watch: reports.Watch | None = None,
 ) -> list[reports.SessionRestore]:  # fmt: skip
-    """Restore all values in one session, or in all sessions and uncompressed archive files."""
+    """Restore all values in one session, or in all sessions and uncompressed archive files.
+
+    With `dry_run`, nothing is written, and `store` may be read-only.
+    """
     watch = watch or reports.Watch()
 
     def restore_session(item: Session) -> tuple[reports.SessionRestore, Rewrite | None]:
@@ -276,12 +294,12 @@ def restore_all(
             watch.progress(item.file)
         try:
             with translated(store.directory):
-                return _restore_session(settings, store, item, pristine, clock)
+                return _restore_session(settings, store, item, pristine, clock, dry_run=dry_run)
         except BusyError as why:  # the store is locked: not even a request can be recorded
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
     listed = _selected(settings, store, session)
-    chosen = [with_record(store, item) if item.record else item for item in listed]
+    chosen = [with_record(store, item) if item.record and not dry_run else item for item in listed]
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -293,7 +311,7 @@ def restore_all(
         Session(archive.session, archive.session, files[archive.session], None)
         for archive in archives if archive.session in files
     ]  # fmt: skip
-    with store.runs.run("restore", clock()):
+    with nullcontext() if dry_run else store.runs.run("restore", clock()):
         results = change_each(chosen, restore_session)
         _retry_pending(chosen, results, restore_session, watch)
     answers = []
@@ -382,11 +400,12 @@ def change_each(
 
 
 def _restore_session(
-    settings: Settings, store: Store, session: Session, pristine: bool, clock: Callable[[], float]
-) -> tuple[reports.SessionRestore, Rewrite | None]:
+    settings: Settings, store: Store, session: Session, pristine: bool,
+    clock: Callable[[], float], *, dry_run: bool,
+) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
     if session.file and session.record is None:
-        answer = _without_record(settings, store, title, session.file, now)
+        answer = _without_record(settings, store, title, session.file, now, dry_run=dry_run)
         if answer is not None:
             return answer, None
         session = with_record(store, session)
@@ -394,13 +413,16 @@ def _restore_session(
     plans: list[Plan] = []
     restored: list[int] = []
     while True:
-        plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRestore)
+        plan, rewrite = _change(
+            settings, store, session, request, clock, reports.SessionRestore, dry_run=dry_run
+        )
         if isinstance(plan, reports.SessionRestore):
             return replace(plan, values_restored=len(restored)), None
         plans.append(plan)
         restored += [edit.extraction_id for edit in plan.restorations]
         try:
-            now_left = _plan(settings, store, session, request, now) if plan.edits else plan
+            changed, file, record = plan.edits and not dry_run, file_of(session), recorded(session)
+            now_left = _plan(settings, store, file, record, (request,), now) if changed else plan
         except (BusyError, FailedError) as why:
             reason = f"{why.reason}; {UNSEEN}"
             return reports.SessionRestore(title, "failed", len(restored), reason=reason), rewrite
@@ -425,16 +447,18 @@ def _restore_session(
     ), rewrite  # fmt: skip
 
 
-def _plan(settings: Settings, store: Store, session: Session, request: Request, now: float) -> Plan:
-    file, record = file_of(session), recorded(session)
+def _plan(
+    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
+    asked: tuple[Request, ...], now: float,
+) -> Plan:  # fmt: skip
     with inspect.examine_to_show(settings, store, file, record, now) as examined:
-        asked = replace(examined, asked=(request,))
-        return inspect.ExaminationPlanner(asked, asked.records, extract=False).plan()
+        wanted = replace(examined, asked=asked)
+        return inspect.ExaminationPlanner(wanted, wanted.records, extract=False).plan()
 
 
 def _change(
     settings: Settings, store: Store, session: Session, request: Request,
-    clock: Callable[[], float], kind: type[Restored],
+    clock: Callable[[], float], kind: type[Restored], *, dry_run: bool,
 ) -> tuple[Plan | Restored, Rewrite | None]:  # fmt: skip
     title, file = session.title, session.file
     if file is None:
@@ -443,14 +467,15 @@ def _change(
             return kind(title, "failed", reason=reason, left=(session.path,)), None
         return kind(title, "gone", reason="its file is gone"), None
     try:
-        return carry_out(settings, store, file, recorded(session), (request,), clock)
+        act = _would_carry_out if dry_run else carry_out
+        return act(settings, store, file, recorded(session), (request,), clock)
     except NotIdleError as why:
-        if not is_archive(file):  # no scan carries out requests there
+        if not (dry_run or is_archive(file)):  # no scan carries out requests there
             _record_pending(settings, store, file, request, str(why))
         return kind(title, "pending", reason=str(why)), None
     except (DamagedError, FailedError, MovedError, NotFoundError, StoreFullError) as why:
         reason = why.reason
-        refused = isinstance(why, FailedError) and not is_archive(file)
+        refused = isinstance(why, FailedError) and not (dry_run or is_archive(file))
         if refused and inspect.why_blocked(settings, store, file, request.asked_at):
             _record_pending(settings, store, file, request, reason)
             reason = f"{reason}; {_LATER}"
@@ -477,7 +502,7 @@ def _left(plan: Plan) -> tuple[str, ...]:
 
 
 def _without_record(
-    settings: Settings, store: Store, title: str, file: SessionFile, now: float
+    settings: Settings, store: Store, title: str, file: SessionFile, now: float, *, dry_run: bool
 ) -> reports.SessionRestore | None:
     try:
         with open_session(file) as opened:
@@ -488,7 +513,8 @@ def _without_record(
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
         return reports.SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
     if plan.restorations or plan.fields:
-        return None
+        count = len(plan.restorations)
+        return reports.SessionRestore(title, "restored", count) if dry_run else None
     state = "nothing restored" if plan.handled.left else "nothing to undo"
     lost = any(one.why == NO_RECORD for one in plan.handled.left)
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
@@ -496,7 +522,7 @@ def _without_record(
 
 def rollback(
     settings: Settings, store: Store, number: int, *, clock: Callable[[], float],
-    sessions: Collection[str] = (),
+    sessions: Collection[str] = (), dry_run: bool = False,
 ) -> reports.RollbackReport:  # fmt: skip
     """Roll back a run in all sessions that it changed, or in those that `sessions` names.
 
@@ -513,16 +539,19 @@ def rollback(
     def undo(session: Session) -> tuple[reports.SessionRollback, Rewrite | None]:
         ident = recorded(session).id
         request = Request(ident, "restore", clock(), pristine=True, rolls_back=number)
-        plan, rewrite = _change(settings, store, session, request, clock, reports.SessionRollback)
+        plan, rewrite = _change(
+            settings, store, session, request, clock, reports.SessionRollback, dry_run=dry_run
+        )
         if isinstance(plan, reports.SessionRollback):
             return plan, None
         return _answer(session, plan, extracted[ident]), rewrite
 
     touched = extracted.keys() | store.fields.sessions_of_run(number)
-    chosen = _chosen(settings, store, number, touched, sessions)
-    with store.runs.run("rollback", clock(), rolls_back=number):
+    chosen = _chosen(settings, store, number, touched, sessions, dry_run=dry_run)
+    run = nullcontext() if dry_run else store.runs.run("rollback", clock(), rolls_back=number)
+    with run:
         results = change_each(chosen, undo)
-        run_id = store.runs.current
+        run_id = None if dry_run else store.runs.current
     done = [answer for answer, _ in results]
     late = [rewrite.name for _, rewrite in results if rewrite]
     done += [reports.SessionRollback(name, "failed", reason=UNFINISHED) for name in late]
@@ -541,11 +570,14 @@ def _extracted(store: Store, number: int) -> dict[int, list[Extraction]]:
 
 
 def _chosen(
-    settings: Settings, store: Store, number: int, touched: Collection[int], names: Collection[str]
-) -> list[Session]:
+    settings: Settings, store: Store, number: int, touched: Collection[int],
+    names: Collection[str], *, dry_run: bool,
+) -> list[Session]:  # fmt: skip
     while True:
         listed = all_sessions(settings, store, with_former_roots=True)
-        sessions = [with_record(store, item) if item.record else item for item in listed]
+        sessions = [
+            with_record(store, item) if item.record and not dry_run else item for item in listed
+        ]
         pairs = zip(listed, sessions, strict=True)
         if all(not old.record or old.record.id == recorded(new).id for old, new in pairs):
             break  # otherwise, `with_record` has corrected the records: list the sessions again

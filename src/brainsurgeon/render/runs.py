@@ -24,7 +24,7 @@ from brainsurgeon.render.formatting import (
     table,
     title,
 )
-from brainsurgeon.render.sessions import PADDED, session_restored
+from brainsurgeon.render.sessions import NOTHING, PADDED, session_restored
 
 CONFIGURATION = "the configuration"  # if its path is not known
 _OUTCOME_KEYS = ("session", "path", "format", "outcome", "reason", "bytes_before", "bytes_after")
@@ -297,21 +297,24 @@ def changes(run: reports.Run) -> str:
     return ", ".join(done) or "-"
 
 
-def rollback_json(done: reports.RollbackReport) -> dict[str, Any]:
-    return {"rolls_back": done.undone.id, "run_id": done.run_id, "sessions": done.sessions}
+def rollback_json(done: reports.RollbackReport, *, dry_run: bool = False) -> dict[str, Any]:
+    noted = {"dry_run": True} if dry_run else {}
+    return {**noted, "rolls_back": done.undone.id, "run_id": done.run_id, "sessions": done.sessions}
 
 
-def rollback(done: reports.RollbackReport) -> str:
+def rollback(done: reports.RollbackReport, *, dry_run: bool = False) -> str:
     lines = []
     for one in done.sessions:
-        lines += session_restored(one, one.turns_unarchived)
+        lines += session_restored(one, one.turns_unarchived, dry_run=dry_run)
         lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in one.reasons.items()]
     states = Counter(session.state for session in done.sessions)
     waits = f", {states['pending']} waiting until idle" if states["pending"] else ""
     lines.append(
         f"{counted(len(done.sessions), 'session')} of run {done.undone.id} ({done.undone.command}, "
-        f"{local(done.undone.at)}), {states['rolled back']} rolled back{waits}"
+        f"{local(done.undone.at)}), {states['rolled back']} {'would be ' if dry_run else ''}"
+        f"rolled back{waits}"
     )
+    lines += [NOTHING] if dry_run else []
     return "\n".join(lines)
 
 

@@ -43,16 +43,21 @@ _BY = {
 }
 
 
+_DONE = ("restored", "would be restored")  # really, or in a dry run
+NOTHING = "nothing was written"
+
+
 def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) -> dict[str, Any]:
     before, others = answer.previous is not None, answer.others
     includes = answer.shows_values or with_content
     document: dict[str, Any] = {
-        "answer_id": answer.answer_id, "restored": True, "pending": answer.pending,
+        "answer_id": answer.answer_id, "restored": not answer.dry_run, "pending": answer.pending,
         "entry_id": answer.entry_id, "session": answer.session,
         "keys_restored": list(answer.sizes), "sizes_bytes": answer.sizes,
         "restored_at": iso(answer.at), "redacted": answer.redaction is not None,
     }  # fmt: skip
     optional = {
+        "dry_run": answer.dry_run,
         "already": answer.already,
         "values_restored": others and others + (0 if answer.already else len(answer.sizes)),
         "previous_restored_at": before and iso(answer.previous or 0.0),
@@ -72,21 +77,27 @@ def restored_json(answer: reports.RestoreAnswer, *, with_content: bool = False) 
 def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
     """Return the answer as text; for an agent, with the id under which it is recorded."""
     lines = []
-    if answer.pending:
+    if answer.pending and answer.dry_run:
+        state = f"would wait ({answer.why_pending})"
+    elif answer.pending:
         state = f"not restored yet ({answer.why_pending}); here it is. {_BY[answer.restored_by]}"
     elif answer.already:
         at = "" if answer.previous is None else f", at {local(answer.at)}"
         state = f"restored already{at}{'; here it is' if answer.shows_values else ''}"
     else:
         size = bytes_(sum(answer.sizes.values()))
-        state = f"{counted(len(answer.sizes), 'value')} ({size}) restored"
+        state = f"{counted(len(answer.sizes), 'value')} ({size}) {_DONE[answer.dry_run]}"
         lines = [f"  {safe(key)}: {bytes_(size)}" for key, size in answer.sizes.items()]
+    to_person |= answer.dry_run
     name = f"{safe(title(answer.session))} {safe(answer.entry_id)}"
     lines.insert(0, f"{name}: {state}" + ("" if to_person else f" [answer {answer.answer_id}]"))
     if answer.others:
-        lines.append(f"{counted(answer.others, 'value')} of the same turn restored")
-    lines += _undone_and_missed(answer, "")
-    if to_person and answer.kept_until is not None:
+        others = counted(answer.others, "value")
+        lines.append(f"{others} of the same turn {_DONE[answer.dry_run]}")
+    lines += _undone_and_missed(answer, "", dry_run=answer.dry_run)
+    if answer.dry_run:
+        lines.append(NOTHING)
+    elif to_person and answer.kept_until is not None:
         lines.append(
             f"It stays at least until {local(answer.kept_until)}. "
             f"To keep it longer: brainsurgeon pin {safe(answer.entry_id)}"
@@ -97,9 +108,11 @@ def restored(answer: reports.RestoreAnswer, *, to_person: bool = False) -> str:
 
 
 def restored_all_json(
-    done: Sequence[reports.SessionRestore], overfull: Sequence[reports.OverfullSession]
-) -> dict[str, Any]:
+    done: Sequence[reports.SessionRestore], overfull: Sequence[reports.OverfullSession],
+    *, dry_run: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     return {
+        **({"dry_run": True} if dry_run else {}),
         "sessions": done,
         "values_restored": sum(session.values_restored for session in done),
         "sessions_unfinished": sum(session.unfinished for session in done),
@@ -120,12 +133,14 @@ def waiting(pending: Sequence[reports.SessionRestore]) -> str:
     return "\n".join(f"waiting for {safe(one.session)}: {safe(one.reason)}" for one in pending)
 
 
-def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False) -> str:
+def restored_all(
+    done: Sequence[reports.SessionRestore], *, waited: bool = False, dry_run: bool = False
+) -> str:
     if not done:
         return "nothing to undo"
     lines = []
     for session in done:
-        lines += session_restored(session)
+        lines += session_restored(session, dry_run=dry_run)
         if session.note:
             lines.append(f"  {session.note}")
         if session.state == reports.IN_ARCHIVE:
@@ -139,18 +154,21 @@ def restored_all(done: Sequence[reports.SessionRestore], *, waited: bool = False
     # A session may have several files.
     changed = counted(len({one.session for one in done if one.state == "restored"}), "session")
     unfinished = len({one.session for one in done if one.unfinished})
-    end = "no placeholder is left"
+    end = f"no placeholder {'would be' if dry_run else 'is'} left"
     if unfinished:
         # A failed session may be unreadable, or already changed if only the store failed.
         are = "may be" if any(session.state == "failed" for session in done) else "are"
         pending = len({one.session for one in done if one.state == "pending"})
         advice = "" if waited else ": add --wait"
         waits = f", {pending} of them not idle{advice}" if pending else ""
+        are = "would be" if dry_run else are
         end = f"placeholders {are} left in {counted(unfinished, 'session')}{waits}"
     if signed := sum(session.signed_left for session in done):
         entries = counted(signed, "entry", "entries")
         end += f"; signed thinking of {entries} stays extracted: --pristine restores it, too"
-    return "\n".join([*lines, f"{values} restored in {changed}; {end}"])
+    if dry_run:
+        end += f"; {NOTHING}"
+    return "\n".join([*lines, f"{values} {_DONE[dry_run]} in {changed}; {end}"])
 
 
 def what_follows(session: str | None, *, paused: bool, keep: float) -> str:
@@ -167,21 +185,26 @@ def what_follows(session: str | None, *, paused: bool, keep: float) -> str:
     )
 
 
-def session_restored(answer: reports.SessionRestore, turns: int = 0) -> list[str]:
+def session_restored(
+    answer: reports.SessionRestore, turns: int = 0, *, dry_run: bool = False
+) -> list[str]:
     counts = ((answer.values_restored, "value"), (turns, "archive"))
     amounts = " and ".join(counted(number, unit) for number, unit in counts if number)
-    values = f", {amounts} restored" if amounts else ""
+    done = f"{answer.state}, {amounts} restored" if amounts else answer.state
+    if dry_run and answer.state in ("restored", "rolled back"):
+        done = f"would be {answer.state}" + (f", {amounts}" if amounts else "")
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
-        f"{safe(title(answer.session))}: {answer.state}{values}{reason}",
-        *_undone_and_missed(answer, "  "),
+        f"{safe(title(answer.session))}: {done}{reason}",
+        *_undone_and_missed(answer, "  ", dry_run=dry_run),
     ]
 
 
 def _undone_and_missed(
-    answer: reports.RestoreAnswer | reports.SessionRestore, indent: str
+    answer: reports.RestoreAnswer | reports.SessionRestore, indent: str, *, dry_run: bool
 ) -> list[str]:
-    undone = [f"{indent}undone: {safe(item)}" for item in answer.insertions_removed]
+    label = f"{indent}{'would be ' if dry_run else ''}undone"
+    undone = [f"{label}: {safe(item)}" for item in answer.insertions_removed]
     missed = _by_reason(f"{indent}not done", answer.missed)
     return [
         *first(undone, _MOST, indent + "… and {:,} more undone"),
