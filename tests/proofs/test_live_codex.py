@@ -1,18 +1,21 @@
 """The real Codex with pruned threads: turns, forks, a scan beside it, and the way back."""
 
 import json
+import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 
 from building.codex import CodexWorld
 from proofs.agent_packages import CODEXES
-from proofs.live.codex import Codex, printing
+from proofs.live.codex import Codex, CodexTerminal, printing
 from proofs.live.program import configure, ours
 from proofs.live.responses import Responses
 
@@ -205,6 +208,76 @@ def test_a_rewound_thread_goes_on_when_lines_moved(driven, tmp_path, release):
     assert mapped(driven)[0] == []
     [request, _] = driven.turn(printing("the last", 2), words=["resume", thread])
     assert TAKEN.decode() not in json.dumps(request)
+
+
+def picture(path):
+    """Write a picture that cannot be compressed."""
+    rows = b"".join(b"\0" + os.urandom(3 * 48) for _ in range(48))
+    size = struct.pack(">IIBBBBB", 48, 48, 8, 2, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in ((b"IHDR", size), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    ))  # fmt: skip
+    return str(path)
+
+
+def compactions(codex):
+    """Return how many placeholders and pictures each compaction repeats."""
+    paths = sorted(codex.config.rglob("rollout-*.jsonl"))
+    lines = [line for path in paths for line in path.read_bytes().splitlines()]
+    return [
+        (line.count(TAKEN), line.count(b"input_image")) for line in lines
+        if json.loads(line)["type"] == "compacted"
+    ]  # fmt: skip
+
+
+@paginated
+def test_a_user_compacts_and_rewinds_a_thread_that_was_pruned(driven, tmp_path, release):
+    """In a terminal: later compactions repeat a placeholder instead of a picture; all comes back.
+
+    The provider compacts the thread itself, as OpenAI does, and repeats every picture of a user.
+    """
+    settings = driven.config / "config.toml"
+    text = settings.read_text().replace('name = "loopback"', 'name = "OpenAI"')
+    settings.write_text(f'{text}[projects."{driven.workspace}"]\ntrust_level = "trusted"\n')
+    thread, path = driven.path.stem[-36:], driven.path
+    shown = ["resume", thread, "-i", picture(tmp_path / "picture.png")]
+    driven.turn(printing("a picture"), words=shown)
+    shrink(driven, tmp_path)
+    with CodexTerminal(driven, thread) as terminal:
+        terminal.turn(printing("typed"))
+        terminal.compact()
+        terminal.turn(printing("compacted"))
+        terminal.quit()
+    before = path.read_bytes()
+    time.sleep(SETTLED)
+    ours(driven, "scan")
+    assert compactions(driven) == [(1, 0)]
+
+    with CodexTerminal(driven, thread) as terminal:
+        terminal.turn(printing("pruned"))
+        terminal.compact()
+        terminal.turn(printing("compacted again"))
+        terminal.rewind()
+        request, *_ = terminal.turn(printing("rewound"))
+        terminal.quit()
+    assert driven.path != path
+    assert compactions(driven) == [(1, 0)] * 2
+    assert "input_image" not in json.dumps(request)
+    time.sleep(SETTLED)
+    ours(driven, "scan")
+    assert mapped(driven)[0] == []
+    [same, _] = driven.turn(printing("the next", 2), words=["resume", thread])
+    assert items(same)[: len(request["input"])] == items(request)
+
+    time.sleep(SETTLED)
+    ours(driven, "restore", "--all")
+    assert path.read_bytes()[: len(before)] == before
+    assert mapped(driven)[0] == []
+    assert compactions(driven) == [(0, 1)] * 2
+    [request, _] = driven.turn(printing("the last", 2), words=["resume", thread])
+    assert TAKEN.decode() not in json.dumps(request)
+    assert json.dumps(request).count("input_image") == 1
 
 
 @paginated

@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 from proofs.agent_packages import CODEXES, package
 from proofs.live.program import lines_of
+from proofs.live.terminal import Terminal
 
 PATIENCE = 120
 # What its user has: a provider, and leave to work without asking.
@@ -108,6 +110,70 @@ class Codex:
                 method, threadId=thread, **more
             )
             server.terminate()
+
+
+# What the terminal program asks its terminal, and how a terminal answers.
+_ANSWERS = {
+    b"\x1b[6n": b"\x1b[1;1R", b"\x1b[c": b"\x1b[?1;2c", b"\x1b[?u": b"\x1b[?0u",
+    b"\x1b]10;?": b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\",
+    b"\x1b]11;?": b"\x1b]11;rgb:0000/0000/0000\x1b\\",
+}  # fmt: skip
+_ESCAPE, _LEFT, _ENTER, _CLEAR, _QUIT = "\x1b", "\x1b[D", "\r", "\x15", "\x03"
+
+
+class CodexTerminal(Terminal):
+    """The terminal program with a thread, which a user drives by keys."""
+
+    def __init__(self, codex, thread):
+        self._codex = codex
+        environment = {**codex.environment, "TERM": "xterm-256color"}
+        for name in ("NO_COLOR", "CI"):
+            environment.pop(name)
+        command = [codex.program, "--no-daemon", "resume", thread]
+        super().__init__(command, environment, codex.workspace)
+        self._until(lambda: b"scripted" in self.output)
+        time.sleep(3)  # it shows the thread
+
+    def read(self, size):
+        chunk = super().read(size)
+        for question, answer in _ANSWERS.items():
+            self.write(answer * chunk.count(question))
+        return chunk
+
+    def turn(self, *rounds):
+        number, prompt = self._codex.model.script(*rounds)
+        self._press(f"\x1b[200~{prompt}\x1b[201~", _ENTER)  # pasted
+        self._until(lambda: self._ended(f"done. [{number}]".encode()))
+        return self._codex.model.of(number)
+
+    def compact(self):
+        before = self._codex.path.read_bytes().count(b'"type":"compacted"')
+        self._press("/compact", _ENTER)
+        self._until(lambda: self._codex.path.read_bytes().count(b'"type":"compacted"') > before)
+        time.sleep(1)
+
+    def rewind(self):
+        """Go back to the prompt before the last one."""
+        self._press(_ESCAPE, _ESCAPE, "", _LEFT, _LEFT, _ENTER, "", _CLEAR)
+
+    def quit(self):
+        self._press(_QUIT, _QUIT)
+        self._process.wait(timeout=PATIENCE)
+
+    def _press(self, *keys):
+        for key in keys:
+            self.write(key.encode())
+            time.sleep(1)
+
+    def _ended(self, text):
+        lines = self._codex.path.read_bytes().splitlines()
+        return text in lines[-1] and b'"task_complete"' in lines[-1]
+
+    def _until(self, happens):
+        deadline = time.monotonic() + PATIENCE / 2
+        while not happens():
+            assert time.monotonic() < deadline, self.output[-2000:]
+            time.sleep(0.1)
 
 
 def printing(tag, lines=80):

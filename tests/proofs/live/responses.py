@@ -18,6 +18,9 @@ class Responses(Scripted):
 
     def answer(self, request):
         items = request.get("input") or []
+        if any(item.get("type") == "compaction_trigger" for item in items):
+            ident = f"cmp_{len(self.requests)}"
+            return [{"type": "compaction", "id": ident, "encrypted_content": "e" * 900}]
         at, plan = _planned(items)
         if plan not in self.plans:
             return [_message("a few words")]

@@ -25,14 +25,20 @@ class Terminal:
     def _read(self):
         while True:
             try:
-                self.output += os.read(self._ours, 65536)
+                self.output += self.read(65536)
             except OSError:  # the program ended
                 return
+
+    def read(self, size):
+        return os.read(self._ours, size)
+
+    def write(self, keys):
+        os.write(self._ours, keys)
 
     def type(self, text):
         """Type a line, and give the program time to see that it was not pasted."""
         for key in (*text, "\r"):
-            os.write(self._ours, key.encode())
+            self.write(key.encode())
             time.sleep(0.05 if key != text[-1] else 1)
 
     def __enter__(self):
