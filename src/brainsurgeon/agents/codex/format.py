@@ -105,10 +105,10 @@ class CodexChain(Chain):
 
 
 def _stated(entry: Entry) -> Stated:
-    return entry.own if isinstance(entry.own, Stated) else _NOT_STATED
+    return entry.own or _NOTHING_STATED
 
 
-_NOT_STATED = Stated()
+_NOTHING_STATED = Stated()
 
 
 def _left(entries: Sequence[Entry]) -> dict[int, str]:
@@ -227,16 +227,13 @@ def _item(item: JsonObject, at: KeyPath, time: float | None, raw: bytes) -> Entr
 def _copy(item: JsonObject, at: KeyPath, time: float | None, raw: bytes) -> Entry:
     """Return what a copy of an item in a compaction says."""
     is_sent = at[: len(_REPLACING)] == _REPLACING
-    sent, values = _sent(item) if is_sent else NOTHING, _values(item)
+    sent = _sent(item) if is_sent else NOTHING
+    values = (replace(one, dead=one.dead or not is_sent) for one in _values(item))
     return Entry(
         0, ident=_ident(item), role="aside" if is_sent else "note", time=time,
-        values=values_sent(values if is_sent else map(_unsent, values), sent, item), sent=sent,
+        values=values_sent(values, sent, item), sent=sent,
         marks=marks_in(raw, item, (), has_emptied=False), at=at,
     )  # fmt: skip
-
-
-def _unsent(value: Value) -> Value:
-    return replace(value, dead=True)
 
 
 def _summary(entry: JsonObject) -> Sent:

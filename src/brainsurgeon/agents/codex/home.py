@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -36,20 +37,21 @@ def key_of(path: str) -> str:
 
 
 @lru_cache(1)
-def files_of(home: str, _moment: float) -> Sequence[str]:
-    """Return the files of threads in a home, also compressed ones, as they were at a moment."""
+def files_of(home: str, _moment: float) -> Mapping[str, Sequence[str]]:
+    """Return the files of each thread in a home, also compressed ones, as they were at a moment."""
     tops = (os.path.join(home, name) for name in ("sessions", "archived_sessions"))
-    return [
-        path for directory, _, names in chain.from_iterable(map(os.walk, tops))
-        for path in (f"{directory}/{name}" for name in names)
-        if key_of(path)
-    ]  # fmt: skip
+    found = defaultdict[str, list[str]](list)
+    for directory, _, names in chain.from_iterable(map(os.walk, tops)):
+        for name in names:
+            if named := _THREAD.match(name):
+                found[named["thread"]].append(f"{directory}/{name}")
+    return found
 
 
 def newest_of(home: str, thread: str, moment: float) -> str:
     """Return the newest file of a thread, in which it goes on, or ""."""
-    found = (path for path in files_of(home, moment) if thread in path)
-    return max((one for one in found if thread_of(one)), key=key_of, default="")
+    paths = files_of(home, moment).get(thread, ())
+    return max(filter(thread_of, paths), key=key_of, default="")
 
 
 class CodexHome(Home):

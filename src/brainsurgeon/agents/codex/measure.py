@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 
-from brainsurgeon.agents.codex.format import Stated
 from brainsurgeon.model.transcript import Entry
 from brainsurgeon.model.turns import Calibration, Sent
 from brainsurgeon.planning.budget import Measure
@@ -32,7 +31,6 @@ class CodexMeasure(Measure):
             self._added = Sent()
         elif entry.role != "aside" or entry.is_message:
             self._added += sent
-        stated = entry.own
-        if isinstance(stated, Stated):  # else it is an item, or unreadable
+        if stated := entry.own:  # else it is an item, or unreadable
             self.window = stated.window or self.window
             self._recorded = stated.load or self._recorded

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 from msgspec import Struct
 
@@ -104,7 +105,7 @@ def edges_of(descriptor: int) -> Edges:
 def _files(home: str, moment: float) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the files of a home by their keys, and by those of the files in which they begin."""
     paths, begun = dict[str, str](), defaultdict[str, list[str]](list)
-    for path in files_of(home, moment):
+    for path in chain.from_iterable(files_of(home, moment).values()):
         if path.endswith(ARCHIVED):
             raise RefusedError("a thread of this home is compressed")
         paths[key_of(path)] = path
