@@ -162,9 +162,7 @@ def test_change_is_given_up_if_a_request_was_recorded_since_it_was_planned(world
         second = conversation.turn("y" * 4000)
     before, settings = path.read_bytes(), world.settings(keep_recent=0)
     with (
-        apply.examine_to_change(
-            settings, world.store, discovered(path), "main/s", world.clock
-        ) as quiet,
+        apply.examine_to_change(settings, world.store, discovered(path), world.clock) as quiet,
         open_store(str(world.state)) as other,
     ):
         record = world.store.sessions.at(str(path))
@@ -189,9 +187,7 @@ def test_old_file_is_checked_for_the_last_time_after_a_while(world, conversation
     monkeypatch.setattr(retire, "LOOK_BACK", 60)
     settings = world.settings(keep_recent=0)
     begun = time.monotonic()
-    with apply.examine_to_change(
-        settings, world.store, discovered(path), "main/s", world.clock
-    ) as examined:
+    with apply.examine_to_change(settings, world.store, discovered(path), world.clock) as examined:
         plan = ExaminationPlanner(examined, examined.records).plan()
         [rewrite] = apply.apply(world.store, [apply.Change(examined, plan)], world.clock)
     recover.finish(rewrite, hurry=True)

@@ -40,7 +40,7 @@ def relieve(
         raise failed(chosen.title, why)
     try:
         with store.runs.run("relieve", clock()):
-            with examine_to_change(settings, store, file, file.title, clock) as quiet:
+            with examine_to_change(settings, store, file, clock) as quiet:
                 record, now = sessions.note_record(store, quiet.session), quiet.now
                 examined = replace(quiet, record=record)
                 planner = inspect.ExaminationPlanner(examined, examined.records, explain=True)

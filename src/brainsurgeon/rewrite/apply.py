@@ -643,8 +643,8 @@ def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rew
 
 @contextmanager
 def examine_to_change(
-    settings: Settings, store: Store, file: SessionFile, title: str, clock: Callable[[], float],
-    *, at_work: bool = False,
+    settings: Settings, store: Store, file: SessionFile, clock: Callable[[], float], *,
+    at_work: bool = False,
 ) -> Iterator[Examination]:  # fmt: skip
     """Open a session to change it. With `at_work`, it need not be idle."""
     examine = examine_at_work if at_work else examine_quiet
@@ -660,13 +660,13 @@ def examine_to_change(
     except RefusedError as why:
         if superseded(file):
             text = f"{why}; `brainsurgeon show` still prints the value"
-            raise errors.MovedError(text, title) from why
-        raise failed(title, why) from why
+            raise errors.MovedError(text, file.title) from why
+        raise failed(file.title, why) from why
     except FileNotFoundError as why:
         text = "its file is gone; `brainsurgeon show` still prints the extracted values"
-        raise errors.GoneError(text, title) from why
+        raise errors.GoneError(text, file.title) from why
     except OSError as why:
-        raise failed(title, why) from why
+        raise failed(file.title, why) from why
 
 
 def carry_out(
@@ -679,7 +679,7 @@ def carry_out(
     """
     at_work = bool(asked) and all(one.action == "restore" for one in asked) and rereads(file)
     for left in range(_ATTEMPTS if at_work else 1, 0, -1):
-        opened = examine_to_change(settings, store, file, record.title, clock, at_work=at_work)
+        opened = examine_to_change(settings, store, file, clock, at_work=at_work)
         try:
             with opened as found:
                 examined = replace(found, record=record, asked=asked)

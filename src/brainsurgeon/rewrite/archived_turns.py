@@ -38,24 +38,22 @@ def archived_turn(
         places = _places(planner, archive)
         if not places:  # the agent rewrote the session and kept only the archive's text
             return None
-        lines = tuple(_lines(planner, store, places.values()))
+        lines = tuple(_lines(planner, places.values()))
         entries = ((0, Filled(entry)) for line in lines if (entry := parse(line)))
         index = tuple(call.line for call in gather(examined.form, entries))
         return ArchivedTurn(archive, named.session.title, lines, index, tuple(places))
 
 
-def _lines(
-    planner: ExaminationPlanner, store: Store, places: Iterable[tuple[int, int]]
-) -> Iterator[bytes]:
+def _lines(planner: ExaminationPlanner, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """Yield the lines at these places, with the values of `planner.records` restored."""
-    session = planner.examined.session
+    session, value = planner.examined.session, planner.examined.store.extractions.value
     edits = deque(plan_of_everything(planner.examined, planner.records).restorations)
     for offset, size in places:
         done, line = offset, b""
         while edits and edits[0].start < offset + size:
             edit = edits.popleft()
             if edit.start >= offset:
-                line += session.read(done, edit.start) + bytes_after(edit, store.extractions.value)
+                line += session.read(done, edit.start) + bytes_after(edit, value)
                 done = edit.end
         yield line + session.read(done, offset + size)
 
@@ -96,11 +94,11 @@ _COMMAND_SECONDS = 300.0  # after which `archive.command` is stopped
 
 
 def summaries(
-    planner: ExaminationPlanner, store: Store, plan: Plan, check_stop: Callable[[], None]
+    planner: ExaminationPlanner, plan: Plan, check_stop: Callable[[], None]
 ) -> tuple[dict[bytes, str], tuple[str, ...]]:
     """Return the summaries that `archive.command` printed, by digest of the turn, and warnings."""
     examined = planner.examined
-    settings, now = examined.settings, examined.now
+    settings, store, now = examined.settings, examined.store, examined.now
     texts: dict[bytes, str] = {}
     warnings = []
     for archive in plan.archives:
@@ -109,7 +107,7 @@ def summaries(
         text = store.archives.summary(archive.digest)
         if text is None:
             record = note_record(store, examined.session)
-            lines = _lines(planner, store, _places(planner, archive).values())
+            lines = _lines(planner, _places(planner, archive).values())
             try:
                 text = _summarise(settings, store, lines, check_stop)
             except CommandFailedError as why:

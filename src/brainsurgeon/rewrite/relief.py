@@ -461,15 +461,14 @@ def plan_due(
 ) -> WeighedPlan:
     """Plan all due edits. Without `dry_run`, run `archive.command` and cancel hopeless requests."""
     examined = planner.examined
-    store = examined.store
     weighed = plan_to_fit(planner)
     if dry_run:
         return weighed
     if planner.extract:
-        _cancel_hopeless(store, planner.records, weighed.plan, examined.now)
+        _cancel_hopeless(examined.store, planner.records, weighed.plan, examined.now)
     if not (weighed.plan.archives and examined.settings.archive.command):
         return weighed
-    texts, warnings = summaries(planner, store, weighed.plan, check_stop)
+    texts, warnings = summaries(planner, weighed.plan, check_stop)
     if texts:
         weighed = plan_to_fit(replace(planner, summaries=texts))
     warned = replace(weighed.plan, warnings=(*weighed.plan.warnings, *warnings))

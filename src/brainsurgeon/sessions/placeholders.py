@@ -70,7 +70,8 @@ def placeholders_in(file: SessionFile, check_stop: Callable[[], None]) -> set[st
     placeholders, tail = set[bytes](), b""
     with _as_os_errors(), open_session(file, check_stop) as session:
         chunks = session.stream(0, session.fingerprint.size)
-        for piece in chunks if file.in_database or is_plain(file.name) else unpacked(chunks):
+        is_plain = file.in_database or file.name.endswith(".jsonl")
+        for piece in chunks if is_plain else unpacked(chunks):
             check_stop()
             text = tail + piece
             placeholders.update(entries.PLACEHOLDER.findall(text))
@@ -111,10 +112,6 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(errno.EIO, "an archive cannot be unpacked") from error
     except (RefusedError, BusyError) as error:
         raise OSError(errno.EIO, str(error)) from error
-
-
-def is_plain(name: str) -> bool:
-    return agents.is_session_name(name) or name.endswith(".jsonl")
 
 
 def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
