@@ -204,7 +204,7 @@ def interrupted_scan(world, monkeypatch, capsys):
 
     The function returns the exit code and the output. Each session is changed at once.
     """
-    monkeypatch.setattr(Batch, "full", True)
+    monkeypatch.setattr(Batch, "is_full", True)
     check, before = interruption.check, signal.signal(signal.SIGINT, interruption.end)
 
     def run(due, *words):

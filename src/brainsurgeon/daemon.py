@@ -190,7 +190,7 @@ class _Daemon:
                 watch=Watch(
                     check_stop=self._check_stop_and_beat, ended=log.session, alive=log.alive
                 ),
-                kept=self._transcripts,
+                transcripts=self._transcripts,
             )  # fmt: skip
             if not only:
                 report.unreadable += doubtful_roots(self._settings)

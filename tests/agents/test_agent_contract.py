@@ -13,7 +13,7 @@ from brainsurgeon.agents.agent import NAME, Presence
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.copilot import COPILOT
-from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.described import DESCRIBED_AGENT
 from brainsurgeon.agents.gemini import GEMINI
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.opencode import KILO, OPENCODE
@@ -540,7 +540,7 @@ def test_every_registered_agent_has_joined_the_contracts():
     homes = {agent.title for agent in AGENTS if agent.home.root()}
     presences = {
         agent.title for agent in AGENTS
-        if type(agent.presence) is not Presence and agent is not DESCRIBED
+        if type(agent.presence) is not Presence and agent is not DESCRIBED_AGENT
     }  # fmt: skip
 
     assert joined(HomeContract) == homes | {QUILL.title}

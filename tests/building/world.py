@@ -88,7 +88,7 @@ class World:
     def scan(self, dry_run=False, only=(), named=False, watch=None, **keys):
         return scan(
             self.settings(**keys), self.store, clock=self.clock, dry_run=dry_run,
-            only=Chosen(only, named=named), watch=watch, kept=self.kept,
+            only=Chosen(only, named=named), watch=watch, transcripts=self.kept,
         )  # fmt: skip
 
     def restore(self, entry, session=None, keys=(), pristine=False, wait=False, **settings):

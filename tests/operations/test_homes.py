@@ -7,7 +7,7 @@ import time
 import pytest
 
 from brainsurgeon.agents import AGENTS, agent_of
-from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.described import DESCRIBED_AGENT
 from brainsurgeon.config import RootTable, load
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.init import homes, linked, unused_homes
@@ -211,4 +211,4 @@ def test_session_outside_all_homes_is_of_the_agent_of_its_format(own_home):
     """Wherever it is, the presence of the agent that writes its format decides."""
     for form in {agent.format for agent in AGENTS}:
         assert agent_of("/elsewhere/session.jsonl", form).format == form
-    assert agent_of("/elsewhere/session.jsonl", None) is DESCRIBED
+    assert agent_of("/elsewhere/session.jsonl", None) is DESCRIBED_AGENT

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import brainsurgeon
 from brainsurgeon.agents import AGENTS, INSTALLS
-from brainsurgeon.agents.described import DESCRIBED
+from brainsurgeon.agents.described import DESCRIBED_AGENT
 from brainsurgeon.formats.base import Format
 
 PACKAGE = Path(brainsurgeon.__file__).parent
@@ -340,7 +340,7 @@ def words(module):
 def agents_named(module):
     """Return the words of a module that contain the name of an agent."""
     names = {re.sub("[^a-z]", "", name.lower()) for agent in AGENTS
-             for name in (agent.format, agent.prefix)} - {"", DESCRIBED.format}  # fmt: skip
+             for name in (agent.format, agent.prefix)} - {"", DESCRIBED_AGENT.format}  # fmt: skip
     names |= INSTALLS.keys()
     short = {name for name in names if len(name) < 4}  # they may be parts of words
     return {

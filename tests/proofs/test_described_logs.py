@@ -9,7 +9,7 @@ import time
 import pytest
 
 from brainsurgeon import agents, api
-from brainsurgeon.agents.described import described
+from brainsurgeon.agents.described import described_format
 from brainsurgeon.lookup.scope import Scope
 from building.mcp_agent import call_tool
 from building.world import SAMPLES, append, dump
@@ -130,7 +130,7 @@ def describe():
                     (("user", "prompt"), ("tool", "result"), ("bot", "reply"))],
         "texts": "body",
     }  # fmt: skip
-    yield lambda more: agents.learn([described("mine", {**table, **more})])
+    yield lambda more: agents.learn([described_format("mine", {**table, **more})])
     agents.learn([])
 
 

@@ -214,7 +214,7 @@ def test_request_made_during_a_scan_is_carried_out(daemon):
         " SELECT id, ?, 'set', 'false', ? FROM sessions"
     )
     scan(
-        daemon.settings(), daemon.store, clock=daemon.clock, kept=daemon.kept,
+        daemon.settings(), daemon.store, clock=daemon.clock, transcripts=daemon.kept,
         watch=Watch(lambda _: sql(daemon, request, (talk.last, daemon.clock()))),
     )  # fmt: skip
 

@@ -108,7 +108,7 @@ def test_forget_missing_keeps_the_files_of_a_long_run(store):
     for name in names[:-1]:
         file = SessionFile("/a", "/a", name, "a", "/a", "auto", MARK)
         assert not memory.visit(file, NOW)
-        if memory.full:
+        if memory.is_full:
             memory.write_down(store)
             memory.clear()
     with store.transaction():

@@ -11,7 +11,7 @@ from brainsurgeon.agents.agent import Agent, Home, Owner
 from brainsurgeon.agents.claude_code import CLAUDE_CODE
 from brainsurgeon.agents.codex import CODEX
 from brainsurgeon.agents.copilot import COPILOT
-from brainsurgeon.agents.described import DESCRIBED, DESCRIPTIONS, described
+from brainsurgeon.agents.described import DESCRIBED_AGENT, SHIPPED_FORMATS, described_format
 from brainsurgeon.agents.gemini import GEMINI
 from brainsurgeon.agents.openclaw import OPENCLAW
 from brainsurgeon.agents.opencode import KILO, OPENCODE
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from brainsurgeon.planning.budget import Measure
 
 # Of two agents with one format, the later has the sessions outside of the other's directories.
-AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, COPILOT, GEMINI, KILO, OPENCODE, DESCRIBED)
+AGENTS = (OPENCLAW, CLAUDE_CODE, PI, CODEX, COPILOT, GEMINI, KILO, OPENCODE, DESCRIBED_AGENT)
 
 _HOMES = tuple(agent.home for agent in AGENTS)
 _KEEPERS = tuple(agent for agent in AGENTS if agent.home.any_format)
@@ -35,7 +35,7 @@ _BY_FORMAT = {agent.format: agent for agent in AGENTS}
 # The first that recognises a file is its format. What repeats its entries is never another's.
 _FORMS = [agent.form for agent in sorted(AGENTS, key=lambda one: not one.form.repeats)]
 # Of all formats that recognise a file, the first is its own. Also those that are described.
-FORMATS: dict[str, Format] = {form.name: form for form in (*_FORMS, *DESCRIPTIONS)}
+FORMATS: dict[str, Format] = {form.name: form for form in (*_FORMS, *SHIPPED_FORMATS)}
 OWN_FORMATS = tuple(FORMATS)
 Formats = list[Format]
 INSTALLS = {agent.install.command: agent.install for agent in AGENTS if agent.install}
@@ -65,7 +65,7 @@ def described_in(
     forms, wrong = Formats(), [(name, "", why) for name in tables if name in taken]
     for name, table in tables.items():
         try:
-            forms += [described(name, table)] if name not in taken else []
+            forms += [described_format(name, table)] if name not in taken else []
         except ContradictionError as error:
             wrong.append((name, error.key, str(error)))
     return forms, wrong
@@ -73,7 +73,7 @@ def described_in(
 
 def learn(forms: Formats) -> None:
     """Use the formats that a configuration describes, and no longer those of another."""
-    known = {form.name: form for form in (*_FORMS, *forms, *DESCRIPTIONS)}
+    known = {form.name: form for form in (*_FORMS, *forms, *SHIPPED_FORMATS)}
     FORMATS.clear()
     FORMATS.update(known)
 
@@ -155,7 +155,7 @@ def keeper_of(path: str) -> Owner | None:
 
 def agent_of(path: str, format_name: str | None) -> Agent:
     """Return the agent that writes a session of a known format."""
-    agent = _BY_FORMAT.get(format_name or "", DESCRIBED)
+    agent = _BY_FORMAT.get(format_name or "", DESCRIBED_AGENT)
     if agent.home.owner(path):
         return agent
     return next((kept for kept in _KEEPERS if kept.home.owner(path)), agent)
@@ -163,7 +163,7 @@ def agent_of(path: str, format_name: str | None) -> Agent:
 
 def agent_at(path: str) -> Agent:
     """Return the agent in whose home a path is, whatever is there."""
-    return next((agent for agent in AGENTS if agent.home.owner(path)), DESCRIBED)
+    return next((agent for agent in AGENTS if agent.home.owner(path)), DESCRIBED_AGENT)
 
 
 def owner_of(path: str, format_name: str, head: Callable[[], bytes]) -> Owner:

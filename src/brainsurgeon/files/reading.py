@@ -62,7 +62,7 @@ class Opened(ABC):
     keeper: Callable[["Opened"], Transcript] | None = None
     forms: Mapping[str, Format]  # among which its own is, by their names
     # The last line that was read for an entry within it, and where it is.
-    _kept: tuple[int, int, bytes] = (-1, -1, b"")
+    _last_line: tuple[int, int, bytes] = (-1, -1, b"")
 
     @cached_property
     def _beginning(self) -> tuple[Format, str | None]:
@@ -94,13 +94,13 @@ class Opened(ABC):
         """
         start, end = self.transcript.span(index)
         entry = self.transcript.entries[index]
-        if (start, end) == self._kept[:2]:
-            return parsed_entry(entry, start, self._kept[2])
+        if (start, end) == self._last_line[:2]:
+            return parsed_entry(entry, start, self._last_line[2])
         raw = self.read(start, end) if end - start <= LONGEST_LINE else b""
         if crc32(raw) != self.transcript.sums[entry.line]:
             raise LineChangedError
         if entry.at:
-            self._kept = start, end, raw
+            self._last_line = start, end, raw
         return parsed_entry(entry, start, raw)
 
     def check_lines(self) -> None:

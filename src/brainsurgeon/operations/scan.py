@@ -97,9 +97,9 @@ def sizes_to_scan(settings: Settings, store: Store, only: Collection[str] = ()) 
 def scan(
     settings: Settings, store: Store, *, clock: Callable[[], float] = time.time,
     dry_run: bool = False, only: Chosen | None = None, watch: Watch | None = None,
-    kept: Transcripts | None = None,
+    transcripts: Transcripts | None = None,
 ) -> ScanReport:  # fmt: skip
-    """Scan all roots, or `only` some sessions. `kept` is what earlier runs have read.
+    """Scan all roots, or `only` some sessions. `transcripts` are what earlier runs have read.
 
     With `dry_run`, nothing is written, and `store` may be read-only. If `watch.check_stop` raises
     StoppedError, the run ends. Rewrites that it cannot finish quickly are left to recovery.
@@ -118,7 +118,7 @@ def scan(
         report.interrupted = [rewrite.path for rewrite in store.interrupted_rewrites()]
     else:
         report.recovered = recover.recover(store)
-    work = _Scan(settings, store, clock, report, watch or Watch(), only, kept)
+    work = _Scan(settings, store, clock, report, watch or Watch(), only, transcripts)
     with store.runs.run(only.command, clock()) if not dry_run else nullcontext():
         work.run()
     report.duration_seconds = round(time.monotonic() - begun, 3)
@@ -136,9 +136,9 @@ class _LateRequests(Struct):
 class _Scan:
     def __init__(
         self, settings: Settings, store: Store, clock: Callable[[], float],
-        report: ScanReport, watch: Watch, only: Chosen, kept: Transcripts | None = None,
+        report: ScanReport, watch: Watch, only: Chosen, transcripts: Transcripts | None = None,
     ) -> None:  # fmt: skip
-        self._kept = kept
+        self._transcripts = transcripts
         self._settings, self._store, self._clock = settings, store, clock
         self._report, self._progress = report, watch.progress
         self._check = watch.check_stop or interruption.check
@@ -150,9 +150,9 @@ class _Scan:
         report.pauses = self._pauses.listed()
         self._unfinished, self._batch = Unfinished(), Batch()
         self._skipped = 0  # number of unchanged sessions in databases, which are not yielded
-        self._full: dict[str, Fullness] = {}
+        self._fullness: dict[str, Fullness] = {}
         self._missed = store.sessions.missed()  # ids by path
-        self._back: list[int] = []  # ids of those that are there again
+        self._reappeared: list[int] = []  # ids of those that are there again
         self._failed: list[Outcome] = []
         self._full_disks: set[str] = set()  # "" for that of the store, else a session's root
 
@@ -166,12 +166,12 @@ class _Scan:
                 else:
                     self._report.files_seen += 1
                     if item.path in self._missed:
-                        self._back.append(self._missed[item.path])
+                        self._reappeared.append(self._missed[item.path])
                     self._show_life()
                     self._scan_file(item)
-                    if self._batch.full or self._memory.full:
+                    if self._batch.is_full or self._memory.is_full:
                         self._carry_out()
-                    if self._memory.full:
+                    if self._memory.is_full:
                         self._write_down()
                     self._report.interrupted += [one.name for one in self._unfinished.finish_due()]
             self._carry_out()
@@ -317,18 +317,18 @@ class _Scan:
         reason, requested = inspect.excluded(file, self._settings), self._memory.has_requests(file)
         if reason and not requested:
             raise RefusedError(reason)
-        kept = None if self._report.dry_run else self._kept
-        if kept is not None and file.path in kept:
+        transcripts = None if self._report.dry_run else self._transcripts
+        if transcripts is not None and file.path in transcripts:
             try:
                 if not requested:
-                    return self._examine(file, now, kept, known=True)
+                    return self._examine(file, now, transcripts, known=True)
             except LineChangedError:
                 pass  # a line changed in place since an earlier run read it
-            kept.forget(file.path)
-        return self._examine(file, now, kept)
+            transcripts.forget(file.path)
+        return self._examine(file, now, transcripts)
 
     def _examine(
-        self, file: SessionFile, now: float, kept: Transcripts | None, *, known: bool = False
+        self, file: SessionFile, now: float, transcripts: Transcripts | None, *, known: bool = False
     ) -> Scanned:  # fmt: skip
         """Read new lines and plan. Raises LineChangedError if it is not what was read before."""
         dry_run, named = self._report.dry_run, self._memory.named
@@ -336,7 +336,9 @@ class _Scan:
         with ExitStack() as held:
             if store and not file.in_database:
                 inspect.mend(file)
-            quiet = inspect.examine_quiet(self._settings, self._store, file, now, self._check, kept)
+            quiet = inspect.examine_quiet(
+                self._settings, self._store, file, now, self._check, transcripts
+            )
             examined = held.enter_context(quiet)
             if not has_agent_name(file):  # the walk could not read a leased file
                 raise NotIdleError(inspect.LEASED)
@@ -363,7 +365,7 @@ class _Scan:
             if outcome.outcome == "changed":
                 inspect.check_mount(examined.session)
             if weighed.before:
-                self._full[file.path] = weighed.before
+                self._fullness[file.path] = weighed.before
             if store is None:
                 return Scanned(outcome, examined.session.fingerprint)
             self._count_up(store, examined, planned)
@@ -424,7 +426,7 @@ class _Scan:
             outcome = outcome_of(examined, rules, done)
             outcome = replace(outcome, reason=f"{outcome.reason}; the rest waits: {why_partial}")
         elif outcome.full:
-            self._full[outcome.path] = outcome.full
+            self._fullness[outcome.path] = outcome.full
         fingerprint = result.fingerprint
         self._follow(replace(planned.file, own_ms=result.own_ms), fingerprint, done.edits)
         outcome = replace(outcome, bytes_stored=result.stored, bytes_after=fingerprint.size)
@@ -432,16 +434,16 @@ class _Scan:
         return Scanned(outcome, fingerprint, format_name, planned.plan.due_at, again)
 
     def _follow(self, file: SessionFile, fingerprint: Fingerprint, edits: Sequence[Edit]) -> None:
-        if self._kept is None:
+        if self._transcripts is None:
             return
         try:
             with open_session(file, self._check) as opened:
                 if opened.fingerprint == fingerprint:
-                    self._kept.follow(opened, edits)
+                    self._transcripts.follow(opened, edits)
                     return
         except (NotIdleError, RefusedError, errors.BusyError, errors.StoppedError, OSError):
             pass  # the rewrite counts all the same; the next scan reads the whole session
-        self._kept.forget(file.path)
+        self._transcripts.forget(file.path)
 
     def _write_down(self, *, at_end: bool = False, all_scanned: bool = False) -> None:
         if self._report.dry_run:
@@ -449,19 +451,19 @@ class _Scan:
             return
         now = self._clock()
         requests = self._late_requests(now) if at_end else _LateRequests()
-        self._back += [
+        self._reappeared += [
             ident for path, ident in self._missed.items() if self._memory.was_skipped(path)
         ]  # fmt: skip
         try:
             with self._store.transaction():
                 self._memory.write_down(self._store)
-                self._store.sessions.record_seen(self._back)
+                self._store.sessions.record_seen(self._reappeared)
                 for outcome in self._failed:
                     record = self._store.sessions.at(outcome.path)
                     facts = {"session": outcome.session, "reason": outcome.reason}
                     ident = record.id if record else None
                     self._store.events.add(now, "failure", ident, facts, self._store.runs.current)
-                remember(self._store, self._full)
+                remember(self._store, self._fullness)
                 if all_scanned and not self._report.unreadable:
                     self._memory.forget_missing(self._store)
                 self._store.requests.wait(requests.blocked, None)
@@ -477,7 +479,7 @@ class _Scan:
             at = self._store.directory
             self._report.unreadable.append(Unreadable(at, at, str(why)))
         self._memory.clear()
-        self._full, self._failed = {}, []
+        self._fullness, self._failed = {}, []
 
     def _late_requests(self, now: float) -> "_LateRequests":
         late = _LateRequests()

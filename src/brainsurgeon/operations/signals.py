@@ -21,7 +21,7 @@ RECENT = 60.0  # seconds; sessions in a database are read if they changed within
 
 
 def find_signals(
-    settings: Settings, store: Store, path: str, now: float, kept: Transcripts | None = None
+    settings: Settings, store: Store, path: str, now: float, transcripts: Transcripts | None = None
 ) -> None:
     roots = settings.root_directories()
     found = discover_at(roots, path)
@@ -32,7 +32,7 @@ def find_signals(
         with suppress(OSError, RefusedError, BusyError):
             if not excluded(file, settings):
                 with open_session(file) as session:
-                    session.keeper = kept.transcript if kept is not None else None
+                    session.keeper = transcripts.transcript if transcripts is not None else None
                     notice(settings, store, session, now)
 
 

@@ -53,29 +53,29 @@ def describe_databases(settings: Settings) -> list[DatabaseStatus]:
 
 
 def _describe(item: Database | Unreadable, settings: Settings) -> DatabaseStatus | None:
-    inside, kept = f"{item.path}/", databases_of(item.path)
+    inside, databases = f"{item.path}/", databases_of(item.path)
     agent = agent_at(inside)
     title = agent.title
     if isinstance(item, Unreadable):
         owner = agent.home.owner(inside)
         name = owner.name if owner else os.path.basename(item.path)
-        return DatabaseStatus(name, title, item.path, None, None, item.reason, kept.note)
+        return DatabaseStatus(name, title, item.path, None, None, item.reason, databases.note)
     try:
         schema = layout_of(item)
         if schema.empty:
             return None
         reasons = [
             'databases = "off"' if settings.databases == "off" else None,
-            schema.read_only_reason, kept.obstacle(item.path),
+            schema.read_only_reason, databases.obstacle(item.path),
         ]  # fmt: skip
     except (OSError, BusyError) as error:
         why = str(getattr(error, "strerror", None) or error)
-        return DatabaseStatus(item.agent, title, item.path, None, None, why, kept.note)
+        return DatabaseStatus(item.agent, title, item.path, None, None, why, databases.note)
     if settings.databases == "auto":
-        reasons += (kept.engine(item.path) or ())[:1]
+        reasons += (databases.engine(item.path) or ())[:1]
     return DatabaseStatus(
         item.agent, title, item.path, schema.program, schema.version,
-        next(filter(None, reasons), None), kept.note, schema.differences,
+        next(filter(None, reasons), None), databases.note, schema.differences,
     )  # fmt: skip
 
 

@@ -270,7 +270,7 @@ def without_thresholds(rules: ArchiveRules) -> ArchiveRules:
 
 
 def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
-    kept = _kept(turn, rules)
+    kept = _why_kept(turn, rules)
     why = None if kept else "requested" if turn.requested else worth_archiving(turn, rules)
     if why and turn.barred:
         why, kept = None, turn.barred
@@ -282,7 +282,7 @@ def decide(turn: Turn, rules: ArchiveRules) -> Verdict:
     )  # fmt: skip
 
 
-def _kept(turn: Turn, rules: ArchiveRules) -> Reason | None:
+def _why_kept(turn: Turn, rules: ArchiveRules) -> Reason | None:
     if not rules.enabled and not turn.requested:
         return Reason("off")
     if turn.malformed:

@@ -295,12 +295,12 @@ def rules_at(level: ReliefLevel, rules: Rules, giant: int, kept_messages: int) -
                 calls = Rule("tool_call", (), rules.min_value_length, rules.keep_recent)
                 rules = replace(rules, rules=(*rules.rules, calls))
             case 6 | 7:
-                most = _kept(step, kept_messages)
+                most = _messages_kept(step, kept_messages)
                 rules = replace(rules, max_messages=min(rules.max_messages or most, most))
     return rules
 
 
-def _kept(step: int, half: int) -> int:
+def _messages_kept(step: int, half: int) -> int:
     return half if step == HALVES[0] else max(1, half // 2)
 
 
@@ -319,6 +319,6 @@ def archiving_at(level: ReliefLevel, archiving: Archiving, kept_messages: int = 
                 rules = without_thresholds(rules)
                 rules = replace(rules, keep_turns=min(rules.keep_turns, KEPT_TURNS))
             case 6 | 7:
-                kept = _kept(step, kept_messages)
+                kept = _messages_kept(step, kept_messages)
                 most = min(most or kept, kept)
     return replace(archiving, rules=rules, most=most)

@@ -358,7 +358,7 @@ class Replay:
         self._last: ModelCall | None = None
         self._usage = cache.Usage()
         # Calls since the cache was cold, shortest first. No extraction has changed their prompts.
-        self._kept: list[ModelCall] = []
+        self._warm: list[ModelCall] = []
         # Tokens before the last change, and of the shortest prompt since then.
         self._changed = (0, 0)
         self._calls: list[ModelCall] = []
@@ -402,9 +402,9 @@ class Replay:
         cacheable = replayed.cached + replayed.written if self._writes else 0
         self._changed = (start, min(end, cacheable)) if call.cached else (0, 0)
         # After a compaction or a step back, a shorter prompt is no continuation of longer ones.
-        while self._kept and (not call.cached or self._kept[-1].tokens >= replayed.tokens):
-            self._kept.pop()
-        self._kept.append(replayed)
+        while self._warm and (not call.cached or self._warm[-1].tokens >= replayed.tokens):
+            self._warm.pop()
+        self._warm.append(replayed)
         self._calls.append(replayed)
         self._last = call
         self._usage.called(call)
@@ -415,11 +415,11 @@ class Replay:
             return cached
         if not call.written:
             return start
-        at = bisect_right(self._kept, start, key=lambda kept: kept.tokens) - 1
-        if at < 0 or not _is_warm(self._kept[at], call):
+        at = bisect_right(self._warm, start, key=lambda call: call.tokens) - 1
+        if at < 0 or not _is_warm(self._warm[at], call):
             return min(cached, self._fixed)
-        self._kept[at] = replace(self._kept[at], at=call.at)
-        return self._kept[at].tokens
+        self._warm[at] = replace(self._warm[at], at=call.at)
+        return self._warm[at].tokens
 
     def _between_turns(self, prompt: Prompted) -> None:
         last = self._last
@@ -459,7 +459,7 @@ class Replay:
         self._reasoning.cut(first + 1)
         self._gone.add(chosen)
         self._due.cut_last(len(chosen))
-        del self._kept[bisect_right(self._kept, before, key=lambda kept: kept.tokens) :]
+        del self._warm[bisect_right(self._warm, before, key=lambda call: call.tokens) :]
         self._changed = (before, sys.maxsize)
 
     def _is_enough(self, saved: int, load: int) -> bool:
@@ -470,8 +470,8 @@ class Replay:
 
     def _break(self, first: int, saved: int, load: int, last: ModelCall) -> cache.Break:
         before = first - self._gone.in_front(first)
-        at = bisect_right(self._kept, before, key=lambda kept: kept.tokens) - 1
-        front = self._kept[at].tokens if at >= 0 else min(before, self._fixed)
+        at = bisect_right(self._warm, before, key=lambda call: call.tokens) - 1
+        front = self._warm[at].tokens if at >= 0 else min(before, self._fixed)
         front = front if last.written else before
         lost = self._reasoning.behind(first)
         return cache.Break(saved, max(0, load - front - saved), load, lost)

@@ -580,7 +580,7 @@ class Batch:
         self._since = 0.0
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         files = [planned.file for planned in self._waiting]
         return bool(files) and (
             # While the database is open, its agent cannot truncate the write-ahead log.

@@ -326,14 +326,14 @@ def examine_closed(
 @contextmanager
 def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
-    check_stop: Callable[[], None] = interruption.check, kept: Transcripts | None = None,
+    check_stop: Callable[[], None] = interruption.check, transcripts: Transcripts | None = None,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 
     Before a change, the caller must also call `check_turn` and `check_mount`.
     """
     with open_quiet(settings, store, file, now, check_stop) as session:
-        session.keeper = None if kept is None else kept.transcript
+        session.keeper = None if transcripts is None else transcripts.transcript
         _ = session.form  # raises RefusedError if it is unknown, before an obstacle is reported
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)

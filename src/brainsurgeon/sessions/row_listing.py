@@ -43,7 +43,7 @@ def list_rows(
         outside = only_path and not only_path.startswith(os.path.realpath(root.path) + "/")
         if outside or not root.databases:
             continue
-        for kept, item in _below(root):
+        for databases, item in _below(root):
             if only_path and not f"{only_path}/".startswith(f"{item.path}/"):
                 continue
             if isinstance(item, Unreadable):
@@ -54,12 +54,14 @@ def list_rows(
             except OSError:
                 continue  # deleted since the listing
             if state.main.file_id not in seen and not is_resting(item.path, state):
-                yield from _sessions(kept, item, root, own_writes)
+                yield from _sessions(databases, item, root, own_writes)
             seen.add(state.main.file_id)
 
 
 def _below(root: Root) -> Iterator[tuple[Databases, Database | Unreadable]]:
-    return ((kept, item) for kept in agents.DATABASES for item in kept.below(root.path))
+    return (
+        (databases, item) for databases in agents.DATABASES for item in databases.below(root.path)
+    )
 
 
 def items_below(roots: Iterable[Root]) -> Iterator[Database | Unreadable]:
@@ -82,11 +84,11 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
 
 def layout_of(database: Database) -> Layout:
     """Return the layout of a database. Raises OSError or BusyError if it cannot be read."""
-    kept = agents.databases_of(database.path)
-    with kept.opened(database.path) as opened:
-        layout = kept.layout(opened)
+    databases = agents.databases_of(database.path)
+    with databases.opened(database.path) as opened:
+        layout = databases.layout(opened)
         if not (layout.empty or layout.read_only_reason):
-            kept.listed(opened, layout)
+            databases.listed(opened, layout)
         return layout
 
 
@@ -100,19 +102,19 @@ def list_rows_at(
 
 
 def _sessions(
-    kept: Databases, database: Database, root: Root, own: Mapping[str, int]
+    databases: Databases, database: Database, root: Root, own: Mapping[str, int]
 ) -> Sequence[SessionFile | Unreadable]:
     read_only_reason = None
     files: list[SessionFile | Unreadable] = []
     try:
-        with kept.opened(database.path) as opened:
-            layout = kept.layout(opened)
+        with databases.opened(database.path) as opened:
+            layout = databases.layout(opened)
             if layout.empty:
                 return []
-            if why := kept.misplaced(database.path):
+            if why := databases.misplaced(database.path):
                 return [Unreadable(database.root, database.path, why, failed=False)]
             read_only_reason = layout.read_only_reason
-            listed = kept.listed(opened, layout)
+            listed = databases.listed(opened, layout)
         for session, error in listed.unread.items():
             why = f"it cannot be read ({error.code})"
             files.append(Unreadable(database.root, f"{database.path}/{session}", why))

@@ -23,7 +23,7 @@ MOST_ENTRIES = 50_000  # of a transcript that is kept
 _ENTRY, _ITEM = 850, 400
 
 
-class Kept(Struct):
+class KeptTranscript(Struct):
     """What was read of a session.
 
     `mark` is a digest that stays the same while lines are added. It is None until all is read, and
@@ -42,7 +42,7 @@ class Transcripts:
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_entries: int = MOST_ENTRIES) -> None:
         self._most_bytes, self._most_entries = most_bytes, most_entries
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[str, KeptTranscript] = OrderedDict()
         self.weight = 0  # bytes of memory, estimated
 
     def __contains__(self, path: str) -> bool:
@@ -51,7 +51,7 @@ class Transcripts:
     def transcript(self, opened: Opened) -> Transcript:
         return self.read(opened).transcript
 
-    def read(self, opened: Opened) -> Kept:
+    def read(self, opened: Opened) -> KeptTranscript:
         """Return the transcript of a session, of which only new lines are read if possible.
 
         A transcript that was returned before for this session grows, too. Raises RefusedError.
@@ -60,7 +60,7 @@ class Transcripts:
         kept = self._kept.get(path)
         self.forget(path)  # reading may raise an error: a transcript that grew in part is invalid
         if kept is None or not _grew(kept, opened):
-            kept = Kept(
+            kept = KeptTranscript(
                 Transcript(opened.form), _version(opened.form, opened.hint),
                 opened.fingerprint, None, 0,
             )  # fmt: skip
@@ -78,7 +78,7 @@ class Transcripts:
             _grow(kept, opened)
             self.keep(path, kept)
 
-    def keep(self, path: str, kept: Kept) -> None:
+    def keep(self, path: str, kept: KeptTranscript) -> None:
         self.forget(path)
         if len(kept.transcript.entries) > self._most_entries or kept.weight > self._most_bytes:
             return
@@ -96,7 +96,7 @@ def _version(form: Format, hint: str) -> tuple[str, int, str]:
     return form.name, form.version, hint
 
 
-def _grew(kept: Kept, opened: Opened) -> bool:
+def _grew(kept: KeptTranscript, opened: Opened) -> bool:
     """Check that the session is unchanged, or that lines were added to it."""
     form = kept.transcript.form
     if kept.mark is None or kept.version != _version(form, opened.hint):
@@ -111,7 +111,7 @@ def _grew(kept: Kept, opened: Opened) -> bool:
     return kept.mark == opened.mark(end, kept.transcript.complete) and opened.form is form
 
 
-def _grow(kept: Kept, opened: Opened) -> None:
+def _grow(kept: KeptTranscript, opened: Opened) -> None:
     if kept.mark is not None and kept.fingerprint == opened.fingerprint:
         return
     transcript = kept.transcript

@@ -182,14 +182,14 @@ class FileMemory:
         return requested_at is None or (state is not None and requested_at <= state.looked_at)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return len(self._states) >= _MOST
 
     def clear(self) -> None:
         self._states, self._fresh, self.savings, self.lost = {}, [], {}, {}
 
     def write_down(self, store: Store) -> None:
-        if self.full:
+        if self.is_full:
             store.files.drop()
         for path, state in self._fresh:
             store.files.remember(path, state)

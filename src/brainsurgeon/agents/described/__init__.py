@@ -12,16 +12,16 @@ from brainsurgeon.formats.description import description
 
 GENERIC = "generic"
 _VERSION = 4  # increase it whenever a description means something else for the same bytes
-DESCRIPTIONS = [
+SHIPPED_FORMATS = [
     Described(name, description(table), 10 if name == GENERIC else _VERSION, final=name == GENERIC)
     for name, table in SHIPPED.items()
 ]
 # Its entries show that they are meant for this program, whatever root they are below.
-_GENERIC = DESCRIPTIONS[-1]
+_GENERIC = SHIPPED_FORMATS[-1]
 _GENERIC.by_wish = False
-DESCRIBED = Agent(_GENERIC, "an agent", presence=LockFiles())
+DESCRIBED_AGENT = Agent(_GENERIC, "an agent", presence=LockFiles())
 
 
-def described(name: str, table: Mapping[str, Any]) -> Described:
+def described_format(name: str, table: Mapping[str, Any]) -> Described:
     """Return the format that a configuration describes. Raises ContradictionError."""
     return Described(name, description(table), crc32(repr((_VERSION, table)).encode()))
