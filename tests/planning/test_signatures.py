@@ -90,16 +90,16 @@ def change(start, *, live=True, removes=True):
     return SentChange((start, PATH), live, removes)
 
 
-def judged(standing, changes, *, edited=(), left=(), **how):
+def judged(standing, changes, *, edited=(), still_extracted=(), **how):
     """Judge changes, given the places of signed thinking that is edited, and of placeholders."""
     rules = Rules(())
     how = {"remembers": False, "pristine": False, **how}
     places = {(start, PATH) for start in edited}
-    return judge(Signatures(list(standing), changes, places, list(left)), rules, **how)
+    return judge(Signatures(list(standing), changes, places, list(still_extracted)), rules, **how)
 
 
 def removed(verdict):
-    return [leaving.signature.place[0] for leaving in verdict.leave]
+    return [dropped.signature.place[0] for dropped in verdict.dropped]
 
 
 def test_thinking_that_is_extracted_is_not_removed_again():
@@ -133,12 +133,12 @@ def test_signatures_after_placeholders_of_a_remembering_agent():
         signature(700),
     ]
 
-    verdict = judged(standing, [change(600)], left=[200], remembers=True)
+    verdict = judged(standing, [change(600)], still_extracted=[200], remembers=True)
 
-    assert [(one.signature.place[0], one.forced, one.reason) for one in verdict.leave] == [
+    assert [(one.signature.place[0], one.forced, one.reason) for one in verdict.dropped] == [
         (700, False, BROKEN), (300, True, DOUBTFUL), (500, True, DOUBTFUL),
     ]  # fmt: skip
-    assert judged(standing, [], left=[200]) == SignatureVerdict()
+    assert judged(standing, [], still_extracted=[200]) == SignatureVerdict()
 
 
 def test_no_signature_leaves_from_between_others():
@@ -147,7 +147,7 @@ def test_no_signature_leaves_from_between_others():
     After the removal of a hollow one, all behind it that are bound leave.
     """
     standing = [signature(300), signature(500, stays="its turn is open"), signature(700)]
-    assert removed(judged(standing, [], left=[200], remembers=True)) == [700]
+    assert removed(judged(standing, [], still_extracted=[200], remembers=True)) == [700]
 
     standing = [signature(100), replace(signature(300), unsound=HOLLOW), signature(500)]
     verdict = judge(
@@ -172,10 +172,10 @@ def test_drop_signatures_removes_stale_and_hollow_signatures(drop_signatures, re
         signature(6000, stays="it is pinned"),
     ]  # fmt: skip
     verdict = judge(
-        Signatures(standing, left=[1000]), Rules((), drop_signatures=drop_signatures),
+        Signatures(standing, still_extracted=[1000]), Rules((), drop_signatures=drop_signatures),
         remembers=False, pristine=False,
     )  # fmt: skip
 
-    assert {one.signature.place[0]: one.reason for one in verdict.leave} == reasons
+    assert {one.signature.place[0]: one.reason for one in verdict.dropped} == reasons
     assert verdict.unfit == unfit
-    assert all(one.forced for one in verdict.leave)
+    assert all(one.forced for one in verdict.dropped)

@@ -153,7 +153,7 @@ class FoundPlaceholders(Struct, frozen=True):
     lost: tuple[int, ...] = ()  # offsets of lines, one for each placeholder without a stored value
 
 
-class Left(NamedTuple):
+class Unrestored(NamedTuple):
     """A place of ours that cannot be undone."""
 
     entry_id: str
@@ -172,7 +172,7 @@ class Handled(Struct, frozen=True):
     missed: tuple[tuple[str, str], ...] = ()  # entries of impossible requests, and why
     unfit: tuple[str, ...] = ()  # entries whose signed thinking could not be made valid
     # Entries that keep a placeholder although all values were to be restored, and why.
-    left: tuple[Left, ...] = ()
+    unrestored: tuple[Unrestored, ...] = ()
     fields_gone: tuple[int, ...] = ()  # ids of records
 
 

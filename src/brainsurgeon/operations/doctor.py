@@ -354,7 +354,7 @@ def placeholders_of(settings: Settings, store: Store, session: AnyOpen) -> Sessi
     )  # fmt: skip
     matched = tuple(ident for ident in planned.placeholders.here if ident in is_expired)
     left: dict[str, list[str]] = defaultdict(list)
-    for one in planned.handled.left:
+    for one in planned.handled.unrestored:
         left[one.why].append(one.entry_id)
     orphans = tuple(entry for why in _ORPHANED for entry in left[why])
     expired_in = [

@@ -498,7 +498,7 @@ def _record_pending(
 
 
 def _left(plan: Plan) -> tuple[str, ...]:
-    return tuple(map(str, dict.fromkeys(plan.handled.left)))
+    return tuple(map(str, dict.fromkeys(plan.handled.unrestored)))
 
 
 def _without_record(
@@ -515,8 +515,8 @@ def _without_record(
     if plan.restorations or plan.fields:
         count = len(plan.restorations)
         return reports.SessionRestore(title, "restored", count) if dry_run else None
-    state = "nothing restored" if plan.handled.left else "nothing to undo"
-    lost = any(one.why == NO_RECORD for one in plan.handled.left)
+    state = "nothing restored" if plan.handled.unrestored else "nothing to undo"
+    lost = any(one.why == NO_RECORD for one in plan.handled.unrestored)
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
 
 

@@ -30,13 +30,13 @@ from brainsurgeon.planning.rules import (
     otherwise,
     state_of,
 )
-from brainsurgeon.planning.signatures import Gatherer, Signatures, SignatureVerdict, judge
+from brainsurgeon.planning.signatures import SignatureGatherer, Signatures, SignatureVerdict, judge
 from brainsurgeon.planning.snapshot import TWICE, Locks, Place, Snapshot
 from brainsurgeon.planning.superseded import CallValues, superseded
 
 _MOST_WARNINGS = 100
 NOT_SENT = "no request contains it, and the file would not become smaller"
-Going = tuple[tuple[Value, Extract], ...]  # the values of an entry that are to be extracted
+ToExtract = tuple[tuple[Value, Extract], ...]  # the values of an entry that are to be extracted
 
 
 class EntryChanges(Struct, frozen=True):
@@ -44,8 +44,8 @@ class EntryChanges(Struct, frozen=True):
 
     index: int
     standing: tuple[Extraction, ...] = ()  # extracted values in it
-    back: tuple[Extraction, ...] = ()  # of these, the values to restore
-    going: Going = ()
+    to_restore: tuple[Extraction, ...] = ()  # of these, the values to restore
+    to_extract: ToExtract = ()
     archive: ArchiveDraft | None = None  # it becomes an archive
     redacts: bool = False  # its call of our tool, or our answer in it, becomes shorter
     concerns_field: bool = False  # a field of it is to be set, or was set
@@ -53,12 +53,18 @@ class EntryChanges(Struct, frozen=True):
 
     @property
     def needs_draft(self) -> bool:
-        return bool(self.back or self.going or self.archive or self.redacts or self.concerns_field)
+        return bool(
+            self.to_restore
+            or self.to_extract
+            or self.archive
+            or self.redacts
+            or self.concerns_field
+        )
 
     @property
-    def left(self) -> list[Extraction]:
-        back = {value.id for value in self.back}
-        return [value for value in self.standing if value.id not in back]
+    def staying(self) -> list[Extraction]:
+        restored = {value.id for value in self.to_restore}
+        return [value for value in self.standing if value.id not in restored]
 
 
 class Decisions:
@@ -125,7 +131,7 @@ class Decider(Struct, frozen=True):
     def decide(self, turns: ArchiveDecisions, locks: Locks) -> Decisions:
         """Decide about all entries. Raises ArchiveRefusedError."""
         session, found, decisions = self.session, self.session.found, Decisions()
-        gatherer = Gatherer(session, self.rules, turns.leaving, locks)
+        gatherer = SignatureGatherer(session, self.rules, turns.leaving, locks)
         restores = Restores(session)
         decider = _EntryDecider(self, decisions, turns, locks)
         lost = list[tuple[Extraction, str]]()
@@ -141,7 +147,7 @@ class Decider(Struct, frozen=True):
             standing = tuple(found.standing.get(index, ()))
             wanted = [value for value in standing if restores.wants(value)]
             unfit = gatherer.note_unfit(index, wanted, standing)
-            back = tuple(
+            to_restore = tuple(
                 value for value in restores.without_unfit(wanted, unfit)
                 if (index, value.id) not in found.copies and (index, value.path) not in locks
             )  # fmt: skip
@@ -149,18 +155,21 @@ class Decider(Struct, frozen=True):
                 (value, locks[index, value.path])
                 for value in wanted if (index, value.path) in locks
             ]  # fmt: skip
-            changes = decider.decide(index, standing, back, bound=bound)
+            changes = decider.decide(index, standing, to_restore, bound=bound)
             if changes.needs_draft:
                 changes = self._possible(changes, decisions, locks)
             if changes.needs_draft:
                 decisions.entries.append(changes)
             if changes.needs_draft or standing:
                 gatherer.note_changes(
-                    index, self._removed(changes), [one.path for one in changes.back], changes.left
+                    index,
+                    self._removed(changes),
+                    [one.path for one in changes.to_restore],
+                    changes.staying,
                 )
             gatherer.note_extracted(index)
         # Of copies that an agent made of a placeholder, it is enough that one comes back.
-        restored = {value.id for changes in decisions.entries for value in changes.back}
+        restored = {value.id for changes in decisions.entries for value in changes.to_restore}
         decisions.missed += [
             (value.entry_id, why) for value, why in lost if value.id not in restored
         ]
@@ -176,48 +185,48 @@ class Decider(Struct, frozen=True):
             self._note_restored(changes, decisions)
             return changes
         if why is None:
-            decisions.waits |= {entry.ident, *(value.entry_id for value in changes.back)}
+            decisions.waits |= {entry.ident, *(value.entry_id for value in changes.to_restore)}
         else:
-            for value, _ in changes.going:
+            for value, _ in changes.to_extract:
                 decisions.keep((index, value.path), value, f"not extractable: {why}")
-            decisions.missed += [(value.entry_id, why) for value in changes.back]
+            decisions.missed += [(value.entry_id, why) for value in changes.to_restore]
             if entry.ident is not None and entry.ident in session.sets:
                 decisions.missed.append((entry.ident, why))
         return EntryChanges(index, changes.standing, live=changes.live)
 
     def _note_restored(self, changes: EntryChanges, decisions: Decisions) -> None:
-        if not changes.back:
+        if not changes.to_restore:
             return
         entry, now = self.session.transcript.entries[changes.index], self.session.now
         decisions.restored += [
-            name for value in changes.back for name in (entry.ident, value.entry_id) if name
+            name for value in changes.to_restore for name in (entry.ident, value.entry_id) if name
         ]
         # The value may be extracted again: at once if forced, else after its protection.
         forced = self.session.override(entry) is True
         decisions.due(now + (0.0 if forced else self.rules.keep_after_restore))
 
     def _removed(self, changes: EntryChanges) -> list[KeyPath]:
-        paths = [value.path for value, _ in changes.going]
+        paths = [value.path for value, _ in changes.to_extract]
         if changes.archive:
             linked = self.session.form.archives == "linked"
             paths += [changes.archive.text_path, *([LINK] if linked else [])]
         return [*paths, *(self.own.paths(changes.index) if changes.redacts else ())]
 
     def _judge(self, decisions: Decisions, signatures: Signatures, *, pristine: bool) -> None:
-        """Decide which signatures leave, and whether the session may be changed at all."""
+        """Decide which signatures are dropped, and whether the session may be changed at all."""
         session, rules = self.session, self.rules
         verdict = decisions.verdict = judge(
             signatures, rules if self.extract else replace(rules, drop_signatures=""),
             remembers=session.habits.remembers and self.extract and rules.enabled,
             pristine=pristine,
         )  # fmt: skip
-        for leaving in verdict.leave:
-            place, chars = leaving.signature.place, leaving.signature.chars
+        for dropped in verdict.dropped:
+            place, chars = dropped.signature.place, dropped.signature.chars
             value = Value(place[1], "thinking", chars)
-            decisions.values[place] = value, Extract(leaving.reason), ""
+            decisions.values[place] = value, Extract(dropped.reason), ""
         if verdict.blocked:
             for changes in decisions.entries:
-                for value, _ in changes.going:
+                for value, _ in changes.to_extract:
                     decisions.keep((changes.index, value.path), value, "deferred: signatures")
 
 
@@ -249,26 +258,26 @@ class _EntryDecider:
         return self._decider.own.concerns(entry)
 
     def decide(
-        self, index: int, standing: tuple[Extraction, ...], back: tuple[Extraction, ...], *,
+        self, index: int, standing: tuple[Extraction, ...], to_restore: tuple[Extraction, ...], *,
         bound: bool,
     ) -> EntryChanges:  # fmt: skip
-        """Decide about an entry with these extracted values, of which some go `back`.
+        """Decide about an entry with these extracted values, of which some are `to_restore`.
 
         `bound`: it contains a signature that covers the request before it.
         """
         entry, turns = self._transcript.entries[index], self._turns
         ident, own_call = entry.ident or "", self._decider.own.concerns(entry)
         archive = turns.drafts.get(index)
-        if archive and (back or own_call):
+        if archive and (to_restore or own_call):
             raise ArchiveRefusedError(ident)
-        going: Going = ()
-        if self._decider.extract and not back and not own_call:
+        to_extract: ToExtract = ()
+        if self._decider.extract and not to_restore and not own_call:
             taken = {value.path for value in standing if value.archive_id is not None}
             taken |= {archive.text_path} if archive else set()
-            going = self._going(index, standing, taken, bound=bound)
+            to_extract = self._to_extract(index, standing, taken, bound=bound)
         return EntryChanges(
-            index, standing, back, going, archive,
-            redacts=own_call and not back and self._may_redact(ident),
+            index, standing, to_restore, to_extract, archive,
+            redacts=own_call and not to_restore and self._may_redact(ident),
             concerns_field=entry.ident is not None and ident in self._decider.fields.entries,
             live=index not in turns.leaving and index not in self._transcript.chain.dead,
         )  # fmt: skip
@@ -277,9 +286,9 @@ class _EntryDecider:
         undone = self._decider.fields.undoes_some(ident)
         return not undone and ident not in self._session.repeated
 
-    def _going(
+    def _to_extract(
         self, index: int, standing: Iterable[Extraction], taken: Container[KeyPath], *, bound: bool
-    ) -> Going:
+    ) -> ToExtract:
         """Return the values that are to be extracted. Archives replace those at paths `taken`."""
         entry, emptied = self._transcript.entries[index], index in self._turns.emptied
         chosen = self._session.override(entry)
@@ -294,7 +303,7 @@ class _EntryDecider:
         if not (values or bound):
             return ()
         here = self._state(index, standing, emptied=emptied)
-        going = list[tuple[Value, Extract]]()
+        to_extract = list[tuple[Value, Extract]]()
         for value in values:
             if value.dead or here.dead or value.sent == 0:
                 self._decisions.unsent.add(value.kind, value.tool, chars=value.chars)
@@ -308,8 +317,8 @@ class _EntryDecider:
             change = otherwise(value, state, self._rules, decision) if explain else ""
             self._decisions.values[place] = (value, decision, change)
             if isinstance(decision, Extract):
-                going.append((value, decision))
-        return tuple(going)
+                to_extract.append((value, decision))
+        return tuple(to_extract)
 
     def _state(
         self, index: int, standing: Iterable[Extraction], *, emptied: bool

@@ -25,7 +25,7 @@ from brainsurgeon.planning.archiving import ArchiveRefusedError
 from brainsurgeon.planning.decisions import Decisions, EntryChanges
 from brainsurgeon.planning.own_calls import OwnCalls
 from brainsurgeon.planning.requests import FieldChanges, FieldRequests
-from brainsurgeon.planning.signatures import Leaving
+from brainsurgeon.planning.signatures import DroppedSignature
 from brainsurgeon.planning.snapshot import Locks, Snapshot
 
 NO_ROOM = "the agent stores offsets into the file, and the length of the line would change"
@@ -47,7 +47,7 @@ class Drafts:
         self._session, self._transcript, self._own = session, session.transcript, own
         self._fields = fields
         self._lines: dict[int, tuple[EntryChanges, Draft]] = {}  # by index of the entry
-        self._removals: dict[Leaving, Removal] = {}
+        self._removals: dict[DroppedSignature, Removal] = {}
         self._once: dict[Any, Any] = {}  # equal paths, tools and reasons share their memory
 
     def draft(self, decisions: Decisions) -> tuple[list[Draft], list[Removal], Locks]:
@@ -67,11 +67,11 @@ class Drafts:
                 continue
             lines.append(line)
             locks |= line.locks
-        for leaving in decisions.verdict.leave:
+        for dropped in decisions.verdict.dropped:
             try:
-                removals.append(self._removal(leaving))
+                removals.append(self._removal(dropped))
             except (splice.UntouchableError, RecursionError) as why:
-                locks[leaving.signature.place] = str(why)
+                locks[dropped.signature.place] = str(why)
         return lines, removals, locks
 
     def _line(self, changes: EntryChanges) -> Draft:
@@ -80,23 +80,27 @@ class Drafts:
         if known and known[0] == changes:
             return known[1]
         draft = self._drafted(changes)
-        going = tuple(one for one in changes.going if (index, one[0].path) not in draft.locks)
-        back = tuple(one for one in changes.back if (index, one.path) not in draft.locks)
-        possible = replace(changes, going=going, back=back)
+        to_extract = tuple(
+            one for one in changes.to_extract if (index, one[0].path) not in draft.locks
+        )
+        to_restore = tuple(
+            one for one in changes.to_restore if (index, one.path) not in draft.locks
+        )
+        possible = replace(changes, to_extract=to_extract, to_restore=to_restore)
         self._lines[index] = possible, replace(draft, locks={})
         return draft
 
     def _drafted(self, changes: EntryChanges) -> Draft:
         index, session = changes.index, self._session
         parsed, ident = session.parsed(index), self._transcript.entries[index].ident
-        left, back, locks = changes.left, changes.back, Locks()
+        staying, to_restore, locks = changes.staying, changes.to_restore, Locks()
         edits: list[Edit] = [*self._restorations(parsed, changes, locks)]
         edits += self._extractions(parsed, changes, locks)
         others = list[Removal]()
         if changes.archive:
             rate = session.records.rate
-            others += changes.archive.removals(parsed, session.form, left, rate)
-        fields = self._fields.changes(parsed, back, left, session.now)
+            others += changes.archive.removals(parsed, session.form, staying, rate)
+        fields = self._fields.changes(parsed, to_restore, staying, session.now)
         if ident in session.repeated:  # it is unknown whose field it is
             fields = FieldChanges(missed=fields.missed)
         edits += fields.edits
@@ -104,7 +108,7 @@ class Drafts:
         others += (edit for edit in redactions if isinstance(edit, Removal))
         edits += (self._weighed(parsed, changes, edit) for edit in others)
         edits += (edit for edit in redactions if isinstance(edit, FieldEdit))
-        edits = list(_taking_over(edits, left))
+        edits = list(_taking_over(edits, staying))
         if gain(edits) and self._session.is_fixed:
             raise splice.UntouchableError(NO_ROOM)
         splice.verify(parsed.raw, parsed.offset, parsed.entry, edits)
@@ -113,9 +117,9 @@ class Drafts:
     def _restorations(
         self, parsed: ParsedLine, changes: EntryChanges, locks: Locks
     ) -> Iterator[Restoration]:
-        back, raw = changes.back, parsed.raw
-        places = splice.locate(raw, [value.path for value in back]) if back else {}
-        for value in back:
+        to_restore, raw = changes.to_restore, parsed.raw
+        places = splice.locate(raw, [value.path for value in to_restore]) if to_restore else {}
+        for value in to_restore:
             start, end = places[value.path]
             if self._transcript.chain.keeps_length:
                 spaces = raw[end : start + value.size]
@@ -132,14 +136,14 @@ class Drafts:
     def _extractions(
         self, parsed: ParsedLine, changes: EntryChanges, locks: Locks
     ) -> Iterator[Removal]:
-        if not changes.going:
+        if not changes.to_extract:
             return
         ident = parsed.ident or ""
         name = placeholder_id(ident)
-        places = splice.locate(parsed.raw, [value.path for value, _ in changes.going])
+        places = splice.locate(parsed.raw, [value.path for value, _ in changes.to_extract])
         around = self._transcript.around(changes.index)
         once, block_type = self._once.setdefault, self._session.form.block_type
-        for value, why in changes.going:
+        for value, why in changes.to_extract:
             start, end = places[value.path]
             token = value.instead or placeholder_token(
                 placeholder_named(name), block=value.block, block_type=block_type
@@ -175,11 +179,11 @@ class Drafts:
         less = tokens_off(form, parsed.entry, edit.path, edit.new, rate)
         return replace(edit, tokens=edit.tokens + less)
 
-    def _removal(self, leaving: Leaving) -> Removal:
+    def _removal(self, dropped: DroppedSignature) -> Removal:
         """Draft the removal of a signature. Raises UntouchableError."""
-        if leaving in self._removals:
-            return self._removals[leaving]
-        index, path = leaving.signature.place
+        if dropped in self._removals:
+            return self._removals[dropped]
+        index, path = dropped.signature.place
         entry, parsed = self._transcript.entries[index], self._session.parsed(index)
         spans = splice.offsets_of(parsed, [path])
         if path not in spans:
@@ -187,17 +191,17 @@ class Drafts:
         start, end = spans[path]
         ident, instead = entry.ident or "", entry.thoughts.instead if entry.thoughts else b""
         around = self._transcript.around(index)
-        sent = leaving.signature.live and not around.omits("thinking", None)
+        sent = dropped.signature.live and not around.omits("thinking", None)
         values = (one for one in self._transcript.values(index) if one.path == path)
         value = next(values, None) if sent else None
         removal = Removal(
-            ident, placeholder_id(ident), path, "thinking", None, leaving.signature.chars,
+            ident, placeholder_id(ident), path, "thinking", None, dropped.signature.chars,
             block=True, call=None, parent=None, rest=parsed.rest,
             tokens=self._saved(value, instead) if value else 0, start=start, end=end, new=instead,
-            forced=leaving.forced, reason=leaving.reason, how="empty",
+            forced=dropped.forced, reason=dropped.reason, how="empty",
         )  # fmt: skip
         splice.verify(parsed.raw, parsed.offset, parse(parsed.raw) or {}, [removal])
-        self._removals[leaving] = removal
+        self._removals[dropped] = removal
         return removal
 
 

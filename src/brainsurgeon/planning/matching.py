@@ -30,7 +30,7 @@ from brainsurgeon.model.entries import (
     placeholder_named,
     unnumbered,
 )
-from brainsurgeon.model.plans import Left
+from brainsurgeon.model.plans import Unrestored
 from brainsurgeon.model.records import Extraction, Records
 from brainsurgeon.model.transcript import Marks
 
@@ -58,7 +58,7 @@ class Matches(Struct):
     # Indexes of entries, one for each placeholder or archive whose value the store does not have.
     lost: list[int] = field(default_factory=list)
     # Entries with places whose value cannot be restored, and why.
-    unexplained: list[Left] = field(default_factory=list)
+    unexplained: list[Unrestored] = field(default_factory=list)
 
     def in_place(self) -> Iterator[Extraction]:
         """Yield the extracted values without those in copies."""
@@ -156,7 +156,7 @@ class _Matcher:
             fitting = [one for one in at if not one.is_link or one.archive_id in archives] or at
             chosen = self._chosen(fitting)
             if chosen is None:
-                self.found.unexplained.append(Left(at[0].entry_id, SEVERAL))
+                self.found.unexplained.append(Unrestored(at[0].entry_id, SEVERAL))
             elif self._is_first(chosen, entry.ident):
                 yield chosen
 
@@ -195,7 +195,7 @@ class _Matcher:
                 why = OTHER_ENTRY if stored else EXPIRED
             if other and why in (NO_RECORD, EXPIRED):
                 found.lost.append(index)
-            found.unexplained.append(Left(entry.ident or "", why, is_archive=archived))
+            found.unexplained.append(Unrestored(entry.ident or "", why, is_archive=archived))
 
     def _may_be(self, record: Extraction, value: Value | None) -> bool:
         """Check whether the value at a record's path may be the recorded one."""

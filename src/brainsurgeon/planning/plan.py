@@ -14,10 +14,10 @@ from brainsurgeon.model.plans import (
     Edit,
     FoundPlaceholders,
     Handled,
-    Left,
     Plan,
     Removal,
     Restoration,
+    Unrestored,
 )
 from brainsurgeon.model.records import Request
 from brainsurgeon.model.rules import Rules
@@ -108,7 +108,7 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
                 *self._fields.missed(session.ids),
             ),
             unfit=decisions.verdict.unfit,
-            left=tuple(self._left(decisions, edits)),
+            unrestored=tuple(self._unrestored(decisions, edits)),
             fields_gone=() if blocked else tuple(
                 gone for line in lines for gone in line.fields.gone
             ),
@@ -148,18 +148,18 @@ class SnapshotPlanner(Struct, frozen=True, dict=True):
             lost=tuple(map(session.transcript.offset, found.lost)),
         )
 
-    def _left(self, decisions: Decisions, edits: Sequence[Edit]) -> Iterator[Left]:
+    def _unrestored(self, decisions: Decisions, edits: Sequence[Edit]) -> Iterator[Unrestored]:
         """Yield the entries that keep a placeholder although all are to be restored, and why."""
         records, found = self.session.records, self.session.found
         if not any(request.restores_all for request in records.requests):
             return
-        back = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
+        restored = {edit.extraction_id for edit in edits if isinstance(edit, Restoration)}
         reasons = dict.fromkeys(decisions.waits, "its line has no newline yet")
         reasons |= dict(decisions.missed)
-        left = {value.id for values in found.standing.values() for value in values} - back
+        staying = {value.id for values in found.standing.values() for value in values} - restored
         for value in records.extractions:
-            if value.id in left and value.replacement is None:
-                yield Left(value.entry_id, reasons.get(value.entry_id, _UNSURE))
+            if value.id in staying and value.replacement is None:
+                yield Unrestored(value.entry_id, reasons.get(value.entry_id, _UNSURE))
         yield from found.unexplained
 
     def _fulfils(

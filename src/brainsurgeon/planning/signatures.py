@@ -77,12 +77,12 @@ class Signatures(Struct):
     changes: list[SentChange] = field(default_factory=list)
     edited: set[Place] = field(default_factory=set)  # where values are removed or restored
     # Indexes of live entries with values that stay extracted.
-    left: list[int] = field(default_factory=list)
+    still_extracted: list[int] = field(default_factory=list)
     # Entries whose signed thinking should be restored, but would be invalid.
     unfit: list[str] = field(default_factory=list)
 
 
-class Leaving(Struct, frozen=True):
+class DroppedSignature(Struct, frozen=True):
     """A signature that a plan removes, and why."""
 
     signature: Signature
@@ -91,7 +91,7 @@ class Leaving(Struct, frozen=True):
 
 
 class SignatureVerdict(Struct, frozen=True):
-    leave: tuple[Leaving, ...] = ()
+    dropped: tuple[DroppedSignature, ...] = ()
     blocked: str | None = None
     unfit: tuple[str, ...] = ()
 
@@ -109,8 +109,8 @@ def judge(
     here = [one for one in signatures.standing if one.place not in signatures.edited]
     unfit, changes = list(signatures.unfit), signatures.changes
     if pristine:
-        back = _first(one.place for one in changes if not one.removes)
-        unfit += [one.entry_id for one in here if one.live and back < one.place]
+        restored_from = _first(one.place for one in changes if not one.removes)
+        unfit += [one.entry_id for one in here if one.live and restored_from < one.place]
         changes = [change for change in changes if change.removes]
     any_change = _first(change.place for change in changes)
     live_change = _first(change.place for change in changes if change.live)
@@ -121,38 +121,42 @@ def judge(
         entry = blocking.entry_id or "an entry"
         why = f"signatures: the thinking of {entry} would break: {blocking.stays}"
         return SignatureVerdict(blocked=why)
-    leave = [Leaving(one, BROKEN) for one in broken if one.stays is None]
+    dropped = [DroppedSignature(one, BROKEN) for one in broken if one.stays is None]
     live = [one for one in here if one.live]
-    extracted = _first((index, ()) for index in signatures.left)
+    extracted = _first((index, ()) for index in signatures.still_extracted)
     if remembers and not pristine:
-        leave += _doubtful(live, extracted, live_change)
+        dropped += _doubtful(live, extracted, live_change)
     if rules.drop_signatures:
-        leaving = {one.signature.place for one in leave}
-        stale = _stale(live, leaving, extracted, refused=rules.drop_signatures == "all")
-        leave += [
-            Leaving(one, one.unsound or STALE, forced=True) for one in stale if one.stays is None
+        dropped_places = {one.signature.place for one in dropped}
+        stale = _stale(live, dropped_places, extracted, refused=rules.drop_signatures == "all")
+        dropped += [
+            DroppedSignature(one, one.unsound or STALE, forced=True)
+            for one in stale
+            if one.stays is None
         ]
         unfit += [one.entry_id for one in stale if one.stays]
-    return SignatureVerdict(tuple(leave), None, tuple(dict.fromkeys(unfit)))
+    return SignatureVerdict(tuple(dropped), None, tuple(dict.fromkeys(unfit)))
 
 
-def _doubtful(live: Sequence[Signature], extracted: Place, live_change: Place) -> Iterator[Leaving]:
+def _doubtful(
+    live: Sequence[Signature], extracted: Place, live_change: Place
+) -> Iterator[DroppedSignature]:
     """Yield the signatures between the first extracted value and the first change."""
     doubtful = [one for one in live if one.bound and extracted < one.place <= live_change]
     # Their removal would certainly break one that stays behind them.
     last = max((one.place for one in doubtful if one.stays), default=(-1, ()))
-    return (Leaving(one, DOUBTFUL, forced=True) for one in doubtful if one.place > last)
+    return (DroppedSignature(one, DOUBTFUL, forced=True) for one in doubtful if one.place > last)
 
 
 def _stale(
-    live: Sequence[Signature], leaving: Container[Place], extracted: Place, *, refused: bool
+    live: Sequence[Signature], dropped_places: Container[Place], extracted: Place, *, refused: bool
 ) -> list[Signature]:
     """Return the signatures that the provider refuses: all, if it `refused` the request."""
     removable = (one.place for one in live if one.unsound and not one.stays)
     broken_from = min(extracted, _first(removable))
     return [
         one for one in live
-        if one.place not in leaving
+        if one.place not in dropped_places
         and (refused or one.unsound or (one.bound and broken_from < one.place))
     ]  # fmt: skip
 
@@ -164,7 +168,7 @@ def _first(places: Iterable[Place]) -> Place:
     return min(places, default=_NOWHERE)
 
 
-class Gatherer:
+class SignatureGatherer:
     """Collects signatures, entry by entry, in the file's order.
 
     `leaving`: indexes of entries that new archives take off the branch.
@@ -211,18 +215,18 @@ class Gatherer:
         return bound
 
     def note_unfit(
-        self, index: int, back: list[Extraction], standing: Iterable[Extraction]
+        self, index: int, to_restore: list[Extraction], standing: Iterable[Extraction]
     ) -> list[Extraction]:
         """Note and return the values to restore whose signatures would be invalid."""
         # Restored thinking is certainly valid if no value before it stays extracted, or was
         # extracted earlier than the thinking.
-        thoughts = self._transcript.entries[index].thoughts if back else None
+        thoughts = self._transcript.entries[index].thoughts if to_restore else None
         if thoughts is None or not self._is_bound(thoughts):
             return []
-        emptied = [value for value in back if value.replacement == thoughts.instead.decode()]
+        emptied = [value for value in to_restore if value.replacement == thoughts.instead.decode()]
         unsent = self._unsent_paths(index)
         altered = self._altered or any(
-            value not in back and value.path not in unsent for value in standing
+            value not in to_restore and value.path not in unsent for value in standing
         )
         unfit = [value for value in emptied if altered or self._earliest < value.extracted_at]
         self.signatures.unfit += [value.entry_id for value in unfit]
@@ -235,9 +239,9 @@ class Gatherer:
 
     def note_changes(
         self, index: int, removed: Iterable[KeyPath], restored: Iterable[KeyPath],
-        left: Iterable[Extraction],
+        staying: Iterable[Extraction],
     ) -> None:  # fmt: skip
-        """Note what is planned for an entry, in which extracted values are `left`."""
+        """Note what is planned for an entry, in which extracted values are `staying`."""
         if not self._matters:
             return
         live, unsent = self._is_live(index), self._unsent_paths(index)
@@ -249,8 +253,8 @@ class Gatherer:
                     place = (index, () if path == LINK else path)
                     self.signatures.changes.append(SentChange(place, live, removes))
                     self._altered |= live and removes
-        if live and any(value.path not in unsent for value in left):
-            self.signatures.left.append(index)
+        if live and any(value.path not in unsent for value in staying):
+            self.signatures.still_extracted.append(index)
             self._altered = True
 
     def note_extracted(self, index: int) -> None:
