@@ -94,7 +94,9 @@ class Chat:
             parts = [{"functionCall": {"id": one["id"], "name": one["name"], "args": one["args"]}}
                      for one in calls]  # fmt: skip
             results = [part for one in calls for part in one["result"]]
-            anew.append({**message, "content": parts or message["content"]})
+            content = message["content"]
+            text = [{"text": content}] if content and isinstance(content, str) else content or []
+            anew.append({**message, "content": [*text, *parts]})
             if calls:
                 anew.append({"id": f"{message['id']}_response", "type": "user",
                              "content": results})  # fmt: skip

@@ -145,7 +145,7 @@ def check_turn(session: AnyOpen, settings: Settings, silent: float, now: float) 
     if isinstance(session, OpenRows):
         session.check_turn(chain.open_turn, settings.quiet, now)
         return
-    _raise(changed_recently(silent, chain.quiet))
+    _raise(changed_recently(silent, min(chain.quiet, settings.abandoned_after)))
     _raise(chain.open_turn if silent < settings.abandoned_after else None)
     _raise(busy_check_of(session, settings, lambda: now).read())
 

@@ -145,7 +145,8 @@ def test_later_lines_stay_behind_what_comes_back(gemini):
     path = gemini.chat(chat)
     before = path.read_bytes()
     gemini.scan(**LEAN)
-    anew = {"$set": {"messages": list(chat.history.values())}}
+    chat.resume()
+    anew = chat.lines[-1]
     append(path, [anew])
     gemini.scan(**LEAN)
     assert len(path.read_bytes().splitlines()[-1]) < 0.5 * len(json.dumps(anew))
@@ -181,6 +182,28 @@ def test_an_open_project_waits_and_can_be_restored(gemini):
         assert TAKEN.search(path.read_bytes())
         gemini.restore_all(pristine=True)
     assert path.read_bytes() == before
+
+
+def test_an_answer_as_it_came_waits_for_a_call(gemini):
+    """Its line gets the call with the result, so for five minutes the turn may go on.
+
+    Also for a scan of the session that is named. What a resume wrote has all calls.
+    """
+    chat = Chat()
+    chat.turn("read_file__1")
+    path = gemini.chat(chat, age=200)
+    [waiting] = gemini.scan(only=[str(path)], named=True, **LEAN).sessions
+    assert re.fullmatch(r"changed 20. s ago; it must be unchanged for 300 s", waiting.reason)
+    gemini.chat(chat, age=400)
+    assert gemini.scan(**LEAN).sessions[0].outcome == "changed"
+
+    other = Chat()
+    other.turn("read_file__2")
+    gemini.chat(other, age=200)
+    assert gemini.scan(abandoned_after=100, **LEAN).sessions[0].outcome == "changed"
+    other.resume()
+    gemini.chat(other, age=200)
+    assert gemini.scan(**LEAN).sessions[0].outcome == "changed"
 
 
 def test_names_have_the_project_and_the_beginning_of_the_id(gemini):
@@ -247,7 +270,7 @@ def test_a_copy_in_another_project_needs_unique_ids(gemini, call, comes_back):
     gemini.scan(**LEAN)
     copy = gemini.root / ".gemini" / "tmp" / "other" / "chats" / f"{NAME}.jsonl"
     copy.parent.mkdir(parents=True)
-    copy.write_bytes(path.read_bytes().replace(b"33333333", b"55555555"))
+    gemini.put(copy, path.read_bytes().replace(b"33333333", b"55555555"))
     gemini.restore_all()
 
     assert not TAKEN.search(path.read_bytes())

@@ -77,6 +77,11 @@ _OPEN = {
     "reply": "the last turn is open: a call, or an answer without a text",
 }  # fmt: skip
 _BEGINS = "a process begins to write the conversation anew"
+# Seconds without a change after which an answer ends a turn. Its line has the text; a call is added
+# when its result is there. 0.61.0 ends a command that prints nothing for this time. What a process
+# writes anew has the calls beside the text.
+UNMARKED_QUIET = 300.0
+_AS_IT_CAME = ("content",)  # the path of a text in a line that has no parts
 # Messages of users that are not sent.
 _IGNORED = ("/", "?", "<session_context>", "<hook_context>")
 _NO_FACTS = LineFacts()
@@ -129,6 +134,8 @@ class GeminiChain(Chain):
             self.open_turn = _BEGINS if had_turns else None
         elif not last.closes:
             self.open_turn = _OPEN[last.role or "prompt"]
+        elif last.text_path == _AS_IT_CAME:
+            self.quiet = UNMARKED_QUIET
 
     def position(self, index: int, entry: Entry) -> int:  # noqa: ARG002
         return self._positions.get(self._owners[index], OLD)
@@ -139,7 +146,7 @@ class GeminiChain(Chain):
 
 class Gemini(Format):
     name = "gemini"
-    version = 1
+    version = 2
     archives = None
     repeats = True
     has_fields = False
