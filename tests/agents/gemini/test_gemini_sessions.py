@@ -113,6 +113,29 @@ def test_one_placeholder_stands_wherever_a_result_is(gemini):
     assert not any("inlineData" in part for part in parts)
 
 
+@pytest.mark.parametrize("resumes", [0, 2])
+def test_all_copies_of_a_result_leave_together(gemini, resumes):
+    """Whatever the boundary of the recent messages is: the newest copy decides.
+
+    Another result whose call has the same id is no copy.
+    """
+    chat = Chat()
+    chat.turn("read_file__1", LONG[::-1])
+    chat.turn("read_file__1")
+    for _ in range(resumes):
+        chat.resume()
+    chat.turn("read_file__2")
+    path = gemini.chat(chat)
+    copies = {LONG: [], LONG[::-1]: []}
+    for recent in range(20, -1, -1):
+        gemini.scan(rules=[{**LEAN["rules"][0], "keep_recent": recent}])
+        parts = [json.dumps(part) for part in parts_of(path) if '_1"' in json.dumps(part)]
+        for text, counts in copies.items():
+            counts.append(sum(text in part for part in parts))
+    assert all(len({*counts}) == 2 for counts in copies.values())
+    assert copies[LONG[::-1]].count(0) > copies[LONG].count(0) > 0
+
+
 def test_one_restore_fills_every_copy(gemini):
     """The value comes back where a later resume copied its placeholder, too."""
     path = gemini.chat(chat_with_everything())

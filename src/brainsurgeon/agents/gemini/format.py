@@ -111,6 +111,7 @@ class GeminiChain(Chain):
             index: self.dead[owner] for index, owner in enumerate(owners) if owner in self.dead
         }
         self._owners, self._positions = owners, dict[int, int]()
+        self._newest = dict[object, int]()  # positions of calls and results by what they are
         self._count(entries, list(live.values()))
 
     def _count(self, entries: Sequence[Entry], live: list[int]) -> None:
@@ -122,6 +123,10 @@ class GeminiChain(Chain):
             after += entry.is_message
             if entry.role == "prompt" and self.last_user is None:
                 self.last_user = index
+        for index, owner in enumerate(self._owners):
+            if owner in self._positions and owner != index:
+                copy, here = _copy(entries[index]), self._positions[owner]
+                self._newest[copy] = min(self._newest.get(copy, here), here)
         counted = set(live)
         for index, entry in enumerate(entries):
             self.count(index, entry, live=index in counted)
@@ -137,11 +142,18 @@ class GeminiChain(Chain):
         elif last.text_path == _AS_IT_CAME:
             self.quiet = UNMARKED_QUIET
 
-    def position(self, index: int, entry: Entry) -> int:  # noqa: ARG002
-        return self._positions.get(self._owners[index], OLD)
+    def position(self, index: int, entry: Entry) -> int:
+        owner = self._owners[index]
+        here = self._positions.get(owner, OLD)
+        return here if here == OLD or owner == index else self._newest.get(_copy(entry), here)
 
     def around(self, index: int, entry: Entry) -> Around:
         return replace(super().around(index, entry), is_dead=index in self.dead)
+
+
+def _copy(entry: Entry) -> object:
+    """Return what copies of a result have in common; ids of calls may come again."""
+    return entry.ident, tuple([(value.path, value.chars, value.hashed) for value in entry.values])
 
 
 class Gemini(Format):
