@@ -298,3 +298,27 @@ def test_a_copy_in_another_project_needs_unique_ids(gemini, call, comes_back):
 
     assert not TAKEN.search(path.read_bytes())
     assert bool(TAKEN.search(copy.read_bytes())) is not comes_back
+
+
+@pytest.mark.parametrize(("project", "comes_back"), [("demo", True), ("other", False)])
+def test_numbered_ids_in_a_copy_come_back_before_its_first_scan(gemini, project, comes_back):
+    """In the same project, each result gets its own bytes back, and not those of another session.
+
+    In another project, where other calls may have the ids, none gets any.
+    """
+    texts = LONG, LONG[::-1], LONG.upper()
+    chat, other = Chat(), Chat()
+    for text in texts[:2]:
+        chat.turn("read_file__fc_1_0", text)
+    other.turn("read_file__fc_1_0", texts[2])
+    path = gemini.chat(chat)
+    gemini.put(path.name.replace("9857", "0000"), other.bytes().replace(b"33333333", b"44444444"))
+    before = path.read_bytes().replace(b"33333333", b"55555555")
+    gemini.scan(**LEAN)
+    pruned = path.read_bytes().replace(b"33333333", b"55555555")
+    assert {*TAKEN.findall(pruned)} < {b"read_file__fc_1_0" + end for end in (b"", b"~2", b"~3")}
+    copy = gemini.place.with_name(project) / "chats" / path.name.replace("9857", "5555")
+    gemini.put(copy, pruned)
+    gemini.restore_all(pristine=True)
+
+    assert copy.read_bytes() == (before if comes_back else pruned)
