@@ -146,7 +146,7 @@ class _Asked(NamedTuple):
             "archives": whole["archives"][::-1][:most],
             "fullness": whole["fullness"],
             "next_offset": start + most if more else None,
-            "would_extract_total": len(content.plan.extracted),
+            "would_extract_total": len(content.plan.values),
             "would_extract": whole["would_extract"][:most],
             "would_archive": [turn for turn in whole["turns"] if turn["archivable"]][:most],
             "gain_bytes": content.plan.gain,

@@ -228,6 +228,18 @@ class Plan(Struct, frozen=True):
         return tuple(removal for removal in self.removals if removal.extracts)
 
     @property
+    def values(self) -> tuple[Removal, ...]:
+        """What is extracted, once for each value: copies of it may be in several places."""
+        by_value = {
+            (one.entry_id, one.name, one.path, one.end - one.start): one for one in self.extracted
+        }
+        return tuple(by_value.values())
+
+    @property
+    def values_restored(self) -> int:
+        return len({edit.extraction_id for edit in self.restorations})
+
+    @property
     def entries(self) -> int:
         return len({removal.entry_id for removal in self.extracted})
 
@@ -286,8 +298,8 @@ class Plan(Struct, frozen=True):
         shortened = sum(removal.how == "redact" for removal in self.removals)
         noun = "field" if len(self.fields) == 1 else "fields"
         counts = {
-            "extracted": len(self.extracted),
-            "restored": len(self.restorations),
+            "extracted": len(self.values),
+            "restored": self.values_restored,
             "of the agent's own calls shortened": shortened,
             f"{noun} set or undone": len(self.fields),
         }

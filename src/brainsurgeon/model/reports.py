@@ -60,8 +60,8 @@ class ScanTotals(ScannedFiles):
         if outcome.outcome == "changed":
             self.sessions_changed += 1
             self.entries_extracted += outcome.executed.entries
-            self.values_extracted += len(outcome.executed.extracted)
-            self.values_restored += len(outcome.executed.restorations)
+            self.values_extracted += len(outcome.executed.values)
+            self.values_restored += outcome.executed.values_restored
             self.bytes_before += outcome.bytes_before
             self.bytes_after += outcome.bytes_after
             self.bytes_stored += outcome.bytes_stored

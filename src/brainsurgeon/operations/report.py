@@ -100,7 +100,7 @@ def _page(summary: SessionSummary, content: Context) -> SessionPage:
         for item in content.filling
     )
     return SessionPage(
-        summary, filling=filling, next_values=len(content.plan.extracted) if due else 0,
+        summary, filling=filling, next_values=len(content.plan.values) if due else 0,
         next_bytes=max(0, content.plan.gain) if due else 0, deferred=content.plan.deferred or "",
     )  # fmt: skip
 

@@ -210,7 +210,8 @@ def _result(
     wanted: _Wanted, answer: reports.RestoreAnswer, plan: Plan, not_done: tuple[str, ...]
 ) -> reports.RestoreAnswer:
     ident = wanted.entry_id
-    count = sum(edit.entry_id in wanted.others for edit in plan.restorations)
+    others = {edit.extraction_id for edit in plan.restorations if edit.entry_id in wanted.others}
+    count = len(others)
     paths = {dotted(edit.path) for edit in plan.restorations if edit.entry_id == ident}
     fields = [edit for edit in plan.fields if edit.entry_id == ident]
     if paths or any(edit.undoes is not None for edit in fields):
@@ -411,7 +412,7 @@ def _restore_session(
         session = with_record(store, session)
     request = Request(recorded(session).id, "restore", now, pristine=pristine)
     plans: list[Plan] = []
-    restored: list[int] = []
+    restored = set[int]()
     while True:
         plan, rewrite = _change(
             settings, store, session, request, clock, reports.SessionRestore, dry_run=dry_run
@@ -419,7 +420,7 @@ def _restore_session(
         if isinstance(plan, reports.SessionRestore):
             return replace(plan, values_restored=len(restored)), None
         plans.append(plan)
-        restored += [edit.extraction_id for edit in plan.restorations]
+        restored |= {edit.extraction_id for edit in plan.restorations}
         try:
             changed, file, record = plan.edits and not dry_run, file_of(session), recorded(session)
             now_left = _plan(settings, store, file, record, (request,), now) if changed else plan
@@ -513,7 +514,7 @@ def _without_record(
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
         return reports.SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
     if plan.restorations or plan.fields:
-        count = len(plan.restorations)
+        count = plan.values_restored
         return reports.SessionRestore(title, "restored", count) if dry_run else None
     state = "nothing restored" if plan.handled.unrestored else "nothing to undo"
     lost = any(one.why == NO_RECORD for one in plan.handled.unrestored)

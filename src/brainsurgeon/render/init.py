@@ -75,7 +75,7 @@ def totals(report: reports.ScanReport, config: str, *, verbose: bool) -> str:
         names = titles((outcome.session for outcome in changed), only_some=True)
         rows = [
             (names[outcome.session], bytes_(outcome.bytes_before), bytes_(outcome.bytes_after),
-             f"{len(outcome.executed.extracted):,}")
+             f"{len(outcome.executed.values):,}")
             for outcome in changed[:_MOST]
         ]  # fmt: skip
         head = ("a first run would change", "now", "then", "values")

@@ -38,14 +38,14 @@ def report_json(report: reports.ScanReport) -> dict[str, Any]:
 def outcome_json(outcome: Outcome, dry_run: bool) -> Any:
     answer: dict[str, Any] = {key: getattr(outcome, key) for key in _OUTCOME_KEYS}
     answer["entries_extracted"] = outcome.executed.entries
-    answer["values_extracted"] = len(outcome.executed.extracted)
-    answer["values_restored"] = len(outcome.executed.restorations)
+    answer["values_extracted"] = len(outcome.executed.values)
+    answer["values_restored"] = outcome.executed.values_restored
     if outcome.full:
         answer["fullness"] = turns.fullness_json(outcome.full)
     if outcome.plan:
         answer["warnings"] = list(outcome.plan.warnings)
         if dry_run:
-            answer["would_extract"] = turns.removals_json(outcome.plan.extracted)
+            answer["would_extract"] = turns.removals_json(outcome.plan.values)
             answer["would_keep"] = outcome.plan.kept
             if outcome.plan.turns:
                 answer["turns"] = [turns.verdict_json(verdict) for verdict in outcome.plan.turns]
@@ -189,7 +189,7 @@ def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> 
 
 
 def _explain(plan: Plan, *, verbose: bool) -> list[str]:
-    lines = turns.removals(plan.extracted)
+    lines = turns.removals(plan.values)
     if not verbose:
         lines = first(lines, turns.MOST_ROWS, "  - … and {:,} more (--verbose names each)")
     lines += turns.turns(plan.turns)

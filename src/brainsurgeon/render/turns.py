@@ -360,7 +360,7 @@ def context_json(context: reports.Context, extracted: list[dict[str, Any]]) -> d
         "size_bytes": context.size, "state": context.state,
         "filling": context.filling,
         "extracted": extracted,
-        "would_extract": removals_json(context.plan.extracted),
+        "would_extract": removals_json(context.plan.values),
         "gain_bytes": context.plan.gain, "pays": context.pays, "deferred": context.plan.deferred,
         "never_sent": _unsent(context.plan),
         "reasoning_lost": context.plan.reasoning_lost,
@@ -426,7 +426,7 @@ def context(
         lines.append(f"the next scan would carry out {counted(len(pending), 'request')}")
     if context.plan.deferred:
         lines.append(f"deferred: {safe(in_local_time(context.plan.deferred))}")
-    taken = context.plan.extracted
+    taken = context.plan.values
     pays = "" if context.pays or not taken else ", too little to be worth a rewrite"
     values = counted(len(taken), "value")
     lines.append(f"the next scan would extract {values}, {bytes_(context.plan.freed)}{pays}")

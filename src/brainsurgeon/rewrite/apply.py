@@ -76,6 +76,7 @@ class ExtractedValues:
         self._foreign = frozenset(change.plan.placeholders.foreign)
         self._named: dict[int, Removal] = {}
         self._archives: dict[str, int] = {}
+        self._recorded: dict[object, int] = {}  # ids of records, by what names a value
         self.stored = 0
         self.journal_id, self.confirmation = 0, Confirmation()  # valid after the first commit
 
@@ -135,7 +136,11 @@ class ExtractedValues:
             if name != removal.name:
                 removal = self._named[removal.start] = removal.with_name(name)
         archived = removal.how == "archive"
-        store.extractions.add(
+        value = removal.entry_id, removal.name, removal.path, removal.call, removal.rest
+        if removal.how == "extract" and value in self._recorded:  # a copy of it
+            store.extractions.copy(self._recorded[value], removal)
+            return written
+        self._recorded[value] = store.extractions.add(
             removal, session_id=self._change.session_id, journal_id=self.journal_id,
             run_id=self.confirmation.run_id, blob_id=blob, digest=digest, size=size,
             archive_id=self._archives.get(removal.entry_id) if archived else None,

@@ -250,7 +250,14 @@ class Extractions(Table):
             for row in rows
         ]  # fmt: skip
 
-    def add(self, edit: Removal, **columns: object) -> None:
+    def copy(self, extraction_id: int, edit: Removal) -> None:
+        """Note that a value left another place, too. Only some places are in requests."""
+        self._execute(
+            "UPDATE extractions SET tokens = max(tokens, ?) WHERE id = ?",
+            (edit.tokens, extraction_id),
+        )  # fmt: skip
+
+    def add(self, edit: Removal, **columns: object) -> int:
         """`columns` are those that `edit` lacks."""
         before = edit.takes_over and self._first(
             "SELECT tokens FROM extractions WHERE id = ?", edit.takes_over
@@ -265,6 +272,7 @@ class Extractions(Table):
         })  # fmt: skip
         if edit.new.endswith(b" "):
             self._insert("padded", {"extraction_id": ident})
+        return ident
 
     def value(self, extraction_id: int) -> bytes:
         """Return a value. Raises BusyError if it has expired, or DamagedError."""

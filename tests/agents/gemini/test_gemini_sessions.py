@@ -8,7 +8,7 @@ import pytest
 
 from brainsurgeon import api
 from brainsurgeon.lookup.sessions import session_named
-from brainsurgeon.operations.sessions import sessions
+from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.sessions.placeholders import placeholders_in, sessions_and_archives
 from building.gemini import LONG, PICTURE, Chat, running
 from building.world import SAMPLES, World, append
@@ -322,3 +322,38 @@ def test_numbered_ids_in_a_copy_come_back_before_its_first_scan(gemini, project,
     gemini.restore_all(pristine=True)
 
     assert copy.read_bytes() == (before if comes_back else pruned)
+
+
+def test_a_value_counts_once_however_often_it_stands(gemini):
+    """In the scan, its run, the session and the sum, also after the next look, and in a restore."""
+    path = gemini.chat(chat_with_everything())
+    before = path.read_bytes()
+    report = gemini.scan(dry_run=True, **LEAN)
+    assert len(report.sessions[0].plan.values) == 5
+    report = gemini.scan(**LEAN)
+    assert len(TAKEN.findall(path.read_bytes())) > 15
+
+    def counted():
+        [listed] = sessions(gemini.settings(), gemini.store, gemini.clock())
+        shown = context(gemini.settings(), gemini.store, path.stem, gemini.clock())
+        return listed.values_extracted, len(shown.extracted)
+
+    assert report.values_extracted == gemini.store.runs.newest(1)[0].facts["extracted"] == 5
+    assert counted() == (5, 5)
+    gemini.put(path, path.read_bytes(), age=5000)
+    gemini.scan(**LEAN)
+    assert counted() == (5, 5)
+    assert [one.values_restored for one in gemini.restore_all(pristine=True)] == [5]
+    assert path.read_bytes() == before
+    assert gemini.store.runs.newest(1)[0].facts["restored"] == 5
+
+
+def test_a_rollback_fills_every_copy(gemini):
+    """Nothing of the run is left, and no value counts as changed since."""
+    path = gemini.chat(chat_with_everything())
+    before = path.read_bytes()
+    gemini.scan(**LEAN)
+    [answer] = gemini.rollback(gemini.store.runs.newest(1)[0].id).sessions
+
+    assert path.read_bytes() == before
+    assert (answer.values_restored, answer.reasons) == (5, {})
