@@ -76,12 +76,12 @@ def test_hook_ignores_a_session_outside_the_roots_or_missing(world, tmp_path):
 DEAR = {"max_session_cost_usd": 2, "stop_prompts": True}
 PRICE = {"prices": {"*": {"input": 100, "cache_read": 1, "cache_write": 1, "output": 1}}}
 
-# The program without the limit of 0.2 seconds, which a busy machine may exceed.
+# The program without the limits of 0.2 and 5 seconds, which a busy machine may exceed.
 PATIENT = """
 import sys
 from brainsurgeon import cli
 from brainsurgeon.cli import setup
-setup.HOOK_TIMEOUT = 60.0
+setup.HOOK_TIMEOUT = setup.CEILING_TIMEOUT = 60.0
 sys.exit(cli._run())
 """
 

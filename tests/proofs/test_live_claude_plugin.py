@@ -24,6 +24,25 @@ def hints(claude):
     return shown.findall(claude.path.read_text())
 
 
+def with_plugin(claude, tmp_path, *lines):
+    """Install the plugin, with a configuration that has some more lines."""
+    claude.with_server = []
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "claude").write_text(f'#!/bin/sh\nexec {" ".join(claude.words)} "$@"\n')
+    (tools / "claude").chmod(0o755)
+    (tools / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
+    claude.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
+    config = tmp_path / "config.toml"
+    config.write_text(
+        f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nkeep_recent = 1\n'
+        + "".join(f"{line}\n" for line in lines)
+        + f'[[roots]]\npath = "{claude.config}/projects"\n'
+    )
+    ours(claude, "init", "--hooks", "claude", "--yes")
+    return config
+
+
 @pytest.mark.parametrize("release", CLAUDE_CODES)
 def test_init_hooks_installs_the_plugin_and_undo_removes_it(tmp_path, release):
     """The first request has the tool, not deferred; a turn above the threshold shows the hint.
@@ -32,19 +51,7 @@ def test_init_hooks_installs_the_plugin_and_undo_removes_it(tmp_path, release):
     """
     with Messages() as model:
         claude = ClaudeCode(tmp_path, started_by(release), model)
-        claude.with_server = []
-        tools = tmp_path / "tools"
-        tools.mkdir()
-        (tools / "claude").write_text(f'#!/bin/sh\nexec {" ".join(claude.words)} "$@"\n')
-        (tools / "claude").chmod(0o755)
-        (tools / "brainsurgeon").symlink_to(Path(sys.executable).parent / "brainsurgeon")
-        claude.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
-        config = tmp_path / "config.toml"
-        config.write_text(
-            f'state_dir = "{tmp_path}/state"\nquiet_seconds = 0\nkeep_recent = 1\n'
-            f'[[roots]]\npath = "{claude.config}/projects"\n'
-        )
-        ours(claude, "init", "--hooks", "claude", "--yes")
+        config = with_plugin(claude, tmp_path)
         requests = claude.turn([printing(0)], [printing(1)])
 
         names = {tool["name"]: tool for tool in requests[0]["tools"]}
@@ -66,3 +73,25 @@ def test_init_hooks_installs_the_plugin_and_undo_removes_it(tmp_path, release):
         # A session that is resumed is sent the tools that it had.
         requests = claude.turn([printing(4, lines=2)], session=str(uuid.uuid4()))
         assert TOOL not in {tool["name"] for tool in requests[-1]["tools"]}
+
+
+def test_plugin_stops_prompts_above_the_ceiling(tmp_path):
+    """No prompt of a session above its ceiling is sent, until the ceiling is raised.
+
+    A new session is not stopped.
+    """
+    prices = '[prices."*"]\ninput = 1000\noutput = 1000\ncache_read = 1\ncache_write = 1\n'
+    with Messages() as model:
+        claude = ClaudeCode(tmp_path, started_by("2.1.332"), model)
+        signals = "signals = {stop_prompts = true, max_session_cost_usd = 3}"
+        config = with_plugin(claude, tmp_path, signals)
+        config.write_text(config.read_text() + prices)
+        claude.turn([printing(0)], [printing(1)])
+        number, prompt = model.script([printing(2)])
+        stopped = claude.runs(prompt, ["--resume", claude.session])
+
+        assert model.of(number) == []
+        assert b"this session has cost $" in stopped.stdout + stopped.stderr
+        claude.turn([printing(3, lines=2)], session=str(uuid.uuid4()))
+        config.write_text(config.read_text().replace("_usd = 3", "_usd = 3000"))
+        claude.turn([printing(4, lines=2)])

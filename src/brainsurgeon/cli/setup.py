@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Agent = StrEnum("Agent", [*INSTALLS])  # type: ignore[misc]
 HookedAgent = StrEnum("HookedAgent", PLUGINS)  # type: ignore[misc]
 HOOK_TIMEOUT = 0.2  # seconds until the hook is killed: Claude Code waits for it
+CEILING_TIMEOUT = 5.0  # seconds, for the answer whether a prompt may be sent: it reads all calls
 NEXT = """
 to prune now: brainsurgeon scan; to see the state: brainsurgeon status
 to undo this: brainsurgeon init --undo"""
@@ -136,7 +137,8 @@ def hook() -> None:
 
     Hooks of Claude Code run this command with the JSON of an event on stdin: Stop, SessionStart, or
     UserPromptSubmit, where it can stop the prompt (`signals.stop_prompts`). It always exits with 0.
-    It prints nothing if an error occurs or if it needs more than 0.2 seconds.
+    It prints nothing if an error occurs or if it needs more than 0.2 seconds, or more than 5 to
+    add up what a session has cost.
 
     \b
     Example:
@@ -153,6 +155,7 @@ def hook() -> None:
         name, path = event.get("hook_event_name"), event["transcript_path"]
         with options.reading() as (settings, store):
             if name == "UserPromptSubmit":
+                signal.setitimer(signal.ITIMER_REAL, CEILING_TIMEOUT)
                 why = operations.hook.refusal(settings, store, path)
                 answer = {"decision": "block", "reason": why} if why else None
             else:
