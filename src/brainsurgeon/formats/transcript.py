@@ -76,12 +76,12 @@ class Transcript:
         model = next((one.model for one in reversed(self.entries[:start]) if one.model), None)
         for index in range(start, len(self.entries)):
             entry = self.entries[index]
-            model = entry.model or model
-            if model and entry.call and not entry.call.model:
-                thought = entry.reasoning and replace(entry.reasoning, model=model)
+            model, call, thought = entry.model or model, entry.call, entry.reasoning
+            if model and (call or thought):
                 self.entries[index] = replace(
-                    entry, call=replace(entry.call, model=model), reasoning=thought
-                )
+                    entry, call=call and replace(call, model=call.model or model),
+                    reasoning=thought and replace(thought, model=thought.model or model),
+                )  # fmt: skip
 
     def describes(self, lines: Iterable[Line]) -> bool:
         """Check that these are, byte for byte, the lines that were read."""

@@ -35,7 +35,7 @@ def at_risk(transcript: Transcript, plan: Plan, records: Records, globs: Sequenc
         value.entry_id: value.extracted_at for value in records.extractions if value.id in here
     }
     for index, entry in transcript.live():
-        reasoning, at = entry.reasoning, entry.call.at if entry.call else None
+        reasoning, at = entry.reasoning, entry.call.at if entry.call else entry.time
         used = transcript.chain.thinks(index, entry) and (at is None or at > changed)
         if reasoning and reasoning.model == last.model and used:
             found.append((transcript.offset(index), reasoning.tokens))

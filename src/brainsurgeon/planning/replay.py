@@ -122,12 +122,12 @@ def history(
     messages, met = 0, set[str | None]()
     newer = _superseded(transcript) if rules.superseded else {}
     growths: list[_Growth] = []
-    last, sent, since = None, 0, 0
+    last, sent, since, reasoning = None, 0, 0, None
     for index, entry in _on_branch(transcript):
-        call = entry.call
+        call, reasoning = entry.call, entry.reasoning or reasoning
         if entry.compacts:
             events.append(Compaction())
-            last = None
+            last = reasoning = None
         if entry.role == "prompt":
             events.append(Prompted(entry.time, messages))
         if call is not None and call.aside and call.tokens:
@@ -145,10 +145,10 @@ def history(
                 sizes = [(number, value) for number, value in values if not _was_gone(value, call)]
                 growths.append(_Growth(call.tokens - last.tokens, sent, sizes))
             events.append(call)
-            reasoning = entry.reasoning
             bound = reasoning and is_bound([reasoning.model], rules.signed_models)
             if reasoning and bound and transcript.around(index).thinks:
                 events.append(Thought(reasoning.tokens, call.tokens))
+            reasoning = None
             last, sent, since = call, 0, len(events)
         sent += transcript.sent(index).tokens(records.rate)
         here = restored.get(index, _Restored(entry, {}, ()))

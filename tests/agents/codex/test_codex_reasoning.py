@@ -48,7 +48,7 @@ class Thread:
         usage |= {"input_tokens": tokens, "cached_input_tokens": tokens - 100 if before else 0,
                   "output_tokens": 20}  # fmt: skip
         whole = {"input_tokens": self.sum, "output_tokens": number}
-        self.add("token_usage_record", usage=usage, thread_token_usage=whole)
+        self.add("token_usage_record", usage=usage)
         return lambda: self.add("event_msg", type="token_count", info={
             "last_token_usage": usage, "total_token_usage": whole})  # fmt: skip
 

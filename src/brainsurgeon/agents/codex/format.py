@@ -249,12 +249,14 @@ def _beside(item: JsonObject, at: KeyPath, kind: str, time: float | None, raw: b
     instructs = kind == "turn_context" and bool(instructions)
     values = instructions if instructs else _values(item) if is_event else ()
     listed = values_sent(values, NOTHING, item)
-    info, stated = _counted(item, kind), item | dict_or_empty(item.get("info"))
+    info, stated = _counted(item), item | dict_or_empty(item.get("info"))
     usage = dict_or_empty(info.get("last_token_usage"))
-    thought = weight.counts(usage, "reasoning_output_tokens") if kind == _RECORD else 0
+    # Since 0.169; in front of the results, while a `token_count` is behind them.
+    answered = dict_or_empty(item.get("usage")) if kind == "token_usage_record" else {}
+    thought = weight.counts(answered, "reasoning_output_tokens")
     return Entry(
         0, ident=_ident(item) if listed else None, role="note" if listed else None, time=time,
-        values=listed, call=_call(item, info, time) if is_event or info else None,
+        values=listed, call=_call(item, info, time) if is_event else None,
         reasoning=Reasoning("", thought) if thought else None,
         model=str_or_none(item.get("model")) if kind == "turn_context" else None,
         marks=marks_in(raw, item, (), has_emptied=False), at=at,
@@ -447,19 +449,13 @@ def _call(item: JsonObject, info: JsonObject, time: float | None) -> ModelCall |
 
 
 _BOTH = ("input_tokens", "output_tokens")
-_RECORD = "token_usage_record"  # since 0.169; behind it are the results, and the same counts again
 
 
-def _counted(item: JsonObject, kind: str) -> JsonObject:
-    """Return the counts of a call; {} if there are none, or those that Codex fills up.
+def _counted(item: JsonObject) -> JsonObject:
+    """Return the counts of an event; {} if it has none, or those that Codex fills up.
 
     After a refusal, Codex sets the sum of all calls to the window, without its parts.
     """
-    if kind == _RECORD:
-        return {
-            "last_token_usage": item.get("usage"),
-            "total_token_usage": item.get("thread_token_usage"),
-        }
     info = dict_or_empty(item.get("info")) if item.get("type") == "token_count" else {}
     whole = dict_or_empty(info.get("total_token_usage"))
     return {} if whole and not weight.counts(whole, *_BOTH) else info
