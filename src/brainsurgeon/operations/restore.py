@@ -78,7 +78,7 @@ class How(Struct, frozen=True):
     dry_run: bool = False  # write nothing: the answer is what would be done
 
 
-class _Wanted(Struct, frozen=True):
+class _AskedValues(Struct, frozen=True):
     """The values of an entry that are to be restored."""
 
     entry_id: str
@@ -135,7 +135,7 @@ def restore(
 def _found(
     settings: Settings, store: Store, named: entries.EntryValues, how: How,
     clock: Callable[[], float],
-) -> tuple[_Wanted, reports.RestoreAnswer]:  # fmt: skip
+) -> tuple[_AskedValues, reports.RestoreAnswer]:  # fmt: skip
     """Return what to restore, and the answer to an agent if that succeeds."""
     entry_id, values = named.entry_id, entries.own_copies_last(entries.choose(named, how.keys))
     file, texts = file_of(named.session), entries.json_texts(store, values)
@@ -157,11 +157,11 @@ def _found(
     request = Request(record.id, "restore", now, entry_id, pristine=how.pristine)
     paths = tuple(value.path for value in values) if how.keys else None
     requests = replace(request, paths=paths), *(replace(request, entry_id=one) for one in others)
-    return _Wanted(entry_id, values, texts, file, record, others, requests), answer
+    return _AskedValues(entry_id, values, texts, file, record, others, requests), answer
 
 
 def _carried_out(
-    settings: Settings, store: Store, wanted: _Wanted, how: How, clock: Callable[[], float]
+    settings: Settings, store: Store, wanted: _AskedValues, how: How, clock: Callable[[], float]
 ) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan, and what was not done. Raises NotIdleError if waiting did not help.
 
@@ -207,7 +207,7 @@ def _wait_for(
 
 
 def _result(
-    wanted: _Wanted, answer: reports.RestoreAnswer, plan: Plan, not_done: tuple[str, ...]
+    wanted: _AskedValues, answer: reports.RestoreAnswer, plan: Plan, not_done: tuple[str, ...]
 ) -> reports.RestoreAnswer:
     ident = wanted.entry_id
     others = {edit.extraction_id for edit in plan.restorations if edit.entry_id in wanted.others}

@@ -42,7 +42,6 @@ from brainsurgeon.rewrite.inspect import (
     agent_of,
     busy_check_of,
     check_mount,
-    examine_at_work,
     examine_quiet,
 )
 from brainsurgeon.rewrite.recover import TOGETHER, FileRewrite, Rewrite, finish_now
@@ -652,9 +651,9 @@ def examine_to_change(
     at_work: bool = False,
 ) -> Iterator[Examination]:  # fmt: skip
     """Open a session to change it. With `at_work`, it need not be idle."""
-    examine = examine_at_work if at_work else examine_quiet
     try:
-        with examine(settings, store, current_state(file), clock()) as examined:
+        now_there = current_state(file)
+        with examine_quiet(settings, store, now_there, clock(), at_work=at_work) as examined:
             if not at_work:
                 examined.check_turn()
             yield examined

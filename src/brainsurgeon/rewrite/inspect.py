@@ -326,39 +326,23 @@ def examine_closed(
 @contextmanager
 def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
-    check_stop: Callable[[], None] = interruption.check, transcripts: Transcripts | None = None,
+    check_stop: Callable[[], None] = interruption.check, kept: Transcripts | None = None, *,
+    at_work: bool = False,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 
-    Before a change, the caller must also call `check_turn` and `check_mount`.
+    With `at_work`, it may have changed just now. Before a change, the caller must also call
+    `check_turn` (not with `at_work`) and `check_mount`.
     """
-    with open_quiet(settings, store, file, now, check_stop) as session:
-        session.keeper = None if transcripts is None else transcripts.transcript
+    if not at_work:
+        _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
+    with discovery.open_session(file, check_stop) as session:
+        if session.fingerprint != file.fingerprint and not at_work:
+            raise NotIdleError("changed just now")
+        session.keeper = None if kept is None else kept.transcript
         _ = session.form  # raises RefusedError if it is unknown, before an obstacle is reported
         check_touchable(session, settings)
         yield examine_open(settings, store, session, now)
-
-
-@contextmanager
-def examine_at_work(
-    settings: Settings, store: Store, file: SessionFile, now: float
-) -> Iterator[Examination]:
-    """Examine a session, whether or not its agent is at work. Raises RefusedError."""
-    with discovery.open_session(file) as session:
-        _ = session.form
-        check_touchable(session, settings)
-        yield examine_open(settings, store, session, now)
-
-
-@contextmanager
-def open_quiet(
-    settings: Settings, store: Store, file: SessionFile, now: float, check_stop: Callable[[], None]
-) -> Iterator[AnyOpen]:
-    _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
-    with discovery.open_session(file, check_stop) as session:
-        if session.fingerprint != file.fingerprint:
-            raise NotIdleError("changed just now")
-        yield session
 
 
 @contextmanager

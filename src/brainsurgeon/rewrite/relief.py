@@ -122,10 +122,9 @@ class ReliefPlanner:
     """Plans relief: each level adds a step. `protect` spares recently restored values."""
 
     def __init__(
-        self, planner: ExaminationPlanner, measured: Measure, full: Fullness, rules: Rules,
-        heaviest: float = math.inf,
-    ) -> None:  # fmt: skip
-        """If the request has more bytes than `heaviest`, all levels take the largest blocks."""
+        self, planner: ExaminationPlanner, measured: Measure, full: Fullness, rules: Rules
+    ) -> None:
+        """If the request has too many bytes, all levels take the largest blocks."""
         records = replace(planner.records, rate=full.calibration.rate)
         self.planner = replace(planner, records=records)
         self._full, self._rules = full, rules
@@ -133,7 +132,7 @@ class ReliefPlanner:
         self._kept_messages = max(1, (measured.messages + 1) // 2)
         self._cached_plan = lru_cache(maxsize=6)(self.plan)
         self._unfit = measured.unfit
-        heavy = self._heavy(heaviest) if full.bytes > heaviest else frozenset()
+        heavy = self._heavy(_goal(full).bytes) if full.is_too_large else frozenset()
         self._rules = replace(rules, heavy=heavy | self._unfit)
 
     def at(
@@ -305,8 +304,7 @@ def plan_to_fit(planner: ExaminationPlanner) -> WeighedPlan:
     goal, room = _goal(full), _room(full)
     highest = settings.budget.max_step if full.is_too_full else 0
     levels = budget.relief_levels(highest, form.archives)[1:]
-    heaviest = goal.bytes if full.is_too_large else math.inf
-    relief = ReliefPlanner(planner, measured, full, rules, heaviest)
+    relief = ReliefPlanner(planner, measured, full, rules)
     return _await_cold_cache(relief.planner, relief.plan_to(levels, goal, room))
 
 
@@ -417,8 +415,7 @@ def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> WeighedPlan:
         refusal = measured.last.refusal if measured.last else None
         refused = refusal is not None and refusal.why == SIGNATURE
         rules = replace(rules, drop_signatures="all" if refused else "broken")
-    heaviest = goal.bytes if full.is_too_large else math.inf
-    relief, form = ReliefPlanner(planner, measured, full, rules, heaviest), planner.examined.form
+    relief, form = ReliefPlanner(planner, measured, full, rules), planner.examined.form
     least = relief.least()
     if (
         least.load > room.tokens and not least.plan.deferred
