@@ -1,6 +1,7 @@
 """relieve: a session that exceeds its model's window, and scans with a budget or a cap."""
 
 import json
+import math
 import random
 from datetime import datetime
 
@@ -371,7 +372,7 @@ def test_relieve_spares_other_values_while_one_is_protected(world, clock):
     size, end = relief.protected
     assert size == pytest.approx(60_000, rel=0.01)
     assert clock() < end <= clock() + 600
-    until = datetime.fromtimestamp(end).astimezone().strftime("%H:%M")
+    until = datetime.fromtimestamp(math.ceil(end / 60) * 60).astimezone().strftime("%H:%M")
     printed = render.relief(relief, dry_run=False)
     assert f"60.0 KB protected until {until}; --now extracts them" in printed
     again = relieve(world.settings(**window), world.store, "s", Wanted(now=True), clock=world.clock)
