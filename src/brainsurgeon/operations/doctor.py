@@ -318,9 +318,8 @@ def _no_session(item: SessionFile | Unreadable, store: Store) -> Iterator[Findin
                           "compare it with its session before you remove it")  # fmt: skip
         return
     in_database = os.path.isfile(os.path.dirname(item.path))
-    if item.failed and (
-        in_database or os.path.lexists(item.path)
-    ):  # `_roots` reports a missing root
+    if item.failed and (in_database or os.path.lexists(item.path)):
+        # `_roots` reports a missing root.
         advice = {LINK: _FOLLOW, os.strerror(errno.EACCES): _OWNER}.get(item.reason, "")
         yield Finding("error", f"{item.path}: {item.reason}", _DAMAGED if in_database else advice)
 

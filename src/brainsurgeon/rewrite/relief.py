@@ -417,9 +417,8 @@ def relieve_by(planner: ExaminationPlanner, wanted: Wanted) -> WeighedPlan:
         rules = replace(rules, drop_signatures="all" if refused else "broken")
     relief, form = ReliefPlanner(planner, measured, full, rules), planner.examined.form
     least = relief.least()
-    if (
-        least.load > room.tokens and not least.plan.deferred
-    ):  # no relief can help: plan only requests
+    if least.load > room.tokens and not least.plan.deferred:
+        # No relief can help: plan only requests.
         return replace(relief.plan_to([()], goal, room), least=least.load)
     # The user asked though the session seems to fit.
     if wanted.to is None and goal.holds(full):
