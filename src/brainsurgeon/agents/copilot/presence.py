@@ -20,7 +20,6 @@ _HOLD = re.compile(r"inuse\.[0-9]+\.hold")
 _LOCKS = "/proc/locks"
 # As in proc_locks(5): only the inode is compared, since some file systems have several devices.
 _LOCKED = re.compile(r"^\d+: FLOCK .*:([0-9]+) 0 EOF$", re.MULTILINE)
-_TITLE = "Copilot CLI"
 
 
 class CopilotPresence(Presence):
@@ -28,12 +27,13 @@ class CopilotPresence(Presence):
 
     def in_memory(self, path: str, now: float, abandoned_after: float) -> str | None:  # noqa: ARG002
         try:
-            holds = _holds(os.path.dirname(path))
-            if not holds or holds.isdisjoint(_locked()):
+            if not (holds := _holds(os.path.dirname(path))):
                 return None
+            with open(_LOCKS) as locks:
+                is_open = not holds.isdisjoint(map(int, _LOCKED.findall(locks.read())))
         except OSError as error:
-            return MAYBE_OPEN.format(f"a {_TITLE}", f"{error.filename}: {error.strerror}")
-        return KNOWN_OPEN.format(_TITLE)
+            return MAYBE_OPEN.format("a Copilot CLI", f"{error.filename}: {error.strerror}")
+        return KNOWN_OPEN.format("Copilot CLI") if is_open else None
 
     def calling_session(self) -> str | None:
         # The server of a tool, and the shell of a call, have this variable.
@@ -51,8 +51,3 @@ def _holds(directory: str) -> set[int]:
             with suppress(FileNotFoundError):
                 inodes.add(os.stat(os.path.join(directory, name)).st_ino)
     return inodes
-
-
-def _locked() -> set[int]:
-    with open(_LOCKS) as locks:
-        return {*map(int, _LOCKED.findall(locks.read()))}
