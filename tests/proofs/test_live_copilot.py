@@ -2,24 +2,16 @@
 
 import itertools
 import json
-import re
-import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from proofs.live.binding import Binding
 from proofs.live.copilot import ClaudeCopilot, Copilot, CopilotModel, printing
 from proofs.live.messages import Messages
-from proofs.live.program import configure, ours, wait
+from proofs.live.program import TAKEN, configure, ours, scanning, wait, whole_request
 
 pytestmark = pytest.mark.long(proves=("formats", "agents", "planning", "rewrite", "files"))
-
-SCANNING = Path(__file__).parent / "live" / "scanning.py"
-TAKEN = re.compile(r"\[\[extracted-[^\]]+\]\]")
 
 
 @pytest.fixture
@@ -67,25 +59,17 @@ def reason(copilot):
     return session["reason"]
 
 
-def whole_request(copilot, base):
-    """Return what the next turn would send; afterwards, the home is as before."""
-    shutil.copytree(copilot.config, base / "kept", symlinks=True)
-    request = copilot.turn()[0]
-    shutil.rmtree(copilot.config)
-    (base / "kept").rename(copilot.config)
-    return request
-
-
 def test_pruned_session_is_resumed_twice_and_comes_back(copilot, tmp_path):
     """Requests have the same messages and half the size; after a restore, every byte is back."""
     before, seen = copilot.path.read_bytes(), copilot.path.stat()
-    whole = whole_request(copilot, tmp_path)
+    whole = whole_request(copilot, copilot.config, tmp_path)
     ours(copilot, "scan")
     pruned = copilot.path.read_bytes()
     ours(copilot, "restore", "--all", "--pristine")
     assert copilot.path.read_bytes() == before
     assert copilot.path.stat().st_mtime_ns == seen.st_mtime_ns
     configure(tmp_path, copilot.sessions, when="always", keep_recent=1, keep_after_restore=0)
+    ours(copilot, "pause", "--end")
     ours(copilot, "scan")
     assert copilot.path.read_bytes() == pruned
 
@@ -177,16 +161,9 @@ def test_an_open_session_waits_also_beside_a_second_process(copilot):
 def test_scans_beside_twelve_turns_lose_no_line(copilot, tmp_path):
     """Although they wait for nothing, each turn ends well, and its lines are all there."""
     configure(tmp_path, copilot.sessions, when="always", keep_recent=1, abandoned_after=0)
-    command = [sys.executable, SCANNING, tmp_path / "config.toml"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=copilot.environment) as scanning:
-        assert scanning.stdout.readline() == b"scanning\n"
-        with copilot.serving() as turn:
-            for number in range(12):
-                turn(printing(f"beside {number}"), printing(f"more beside {number}"))
-        scanning.send_signal(signal.SIGTERM)
-        counts = json.loads(scanning.stdout.read())
-    assert counts["changed"] > 0
-    assert "failed" not in counts
+    with scanning(copilot, tmp_path), copilot.serving() as turn:
+        for number in range(12):
+            turn(printing(f"beside {number}"), printing(f"more beside {number}"))
 
     ours(copilot, "restore", "--all", "--pristine")
     lines = [json.loads(line) for line in copilot.path.read_bytes().splitlines()]
@@ -237,7 +214,7 @@ def test_signed_thinking_stays_and_is_accepted(tmp_path, model, name, pruned):
             driven.turn(printing(f"turn {number}"), printing(f"more of turn {number}"))
         configure(tmp_path, driven.sessions, when="always", keep_recent=1)
         before = driven.path.read_bytes()
-        whole = whole_request(driven, tmp_path)
+        whole = whole_request(driven, driven.config, tmp_path)
         signed = [line["reasoningText"] for line in driven.events("assistant.message")]
         ours(driven, "scan")
         request = driven.turn()[0]

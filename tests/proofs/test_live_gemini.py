@@ -3,23 +3,17 @@
 import itertools
 import json
 import os
-import re
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from proofs.live.gemini import ESCAPE, GeminiCli, GeminiModel, printing
-from proofs.live.program import configure, ours, wait
+from brainsurgeon.agents.gemini.format import UNMARKED_QUIET
+from proofs.live.gemini import ESCAPE, RETURN, UP, GeminiCli, GeminiModel, printing
+from proofs.live.program import TAKEN, configure, ours, scanning, wait, whole_request
 
 pytestmark = pytest.mark.long(proves=("formats", "agents", "planning", "rewrite", "files"))
 
-SCANNING = Path(__file__).parent / "live" / "scanning.py"
-TAKEN = re.compile(r"\[\[extracted-[^\]]+\]\]")
 LEAN = {"when": "always", "keep_recent": 1, "keep_after_restore": 0}
 
 
@@ -64,24 +58,24 @@ def check(request):
     return len(called)
 
 
+def later(gemini, *words):
+    """Run brainsurgeon as if the sessions had been unchanged for long enough."""
+    for file in gemini.root.glob("*/chats/*.jsonl"):
+        os.utime(file, (time.time() - UNMARKED_QUIET,) * 2)
+    return ours(gemini, *words)
+
+
 def reasons(gemini):
     return [one["reason"] for one in json.loads(ours(gemini, "scan", "--json"))["sessions"]]
-
-
-def whole_request(gemini, base):
-    """Return what the next turn would send; afterwards, the home is as before."""
-    shutil.copytree(gemini.home, base / "kept", symlinks=True)
-    request = gemini.turn()[0]
-    shutil.rmtree(gemini.home)
-    (base / "kept").rename(gemini.home)
-    return request
 
 
 def test_pruned_session_is_resumed_twice_and_comes_back(begun, tmp_path):
     """Requests have the same calls and a fraction of the size; a restore brings every byte back."""
     path = begun.path
-    before, seen = path.read_bytes(), path.stat()
-    whole = whole_request(begun, tmp_path)
+    before = path.read_bytes()
+    whole = whole_request(begun, begun.home, tmp_path)
+    later(begun, "scan", "--dry-run")
+    seen = path.stat()
     ours(begun, "scan")
     pruned = path.read_bytes()
     ours(begun, "restore", "--all", "--pristine")
@@ -100,7 +94,7 @@ def test_pruned_session_is_resumed_twice_and_comes_back(begun, tmp_path):
     assert check(second) - 1 == check(first) == check(whole) == 6
     assert path.read_bytes().startswith(pruned)
 
-    ours(begun, "restore", "--all", "--pristine")
+    later(begun, "restore", "--all", "--pristine")
     assert path.read_bytes().startswith(before)
     assert not TAKEN.search(path.read_text())
     request = begun.turn()[0]
@@ -109,42 +103,58 @@ def test_pruned_session_is_resumed_twice_and_comes_back(begun, tmp_path):
 
 
 def test_rewound_and_copied_sessions_are_valid(begun):
-    """A resume after a cut, and a new session from the file of a pruned one, send placeholders."""
+    """A resume after `/rewind`, and a new session from the file of a pruned one, are so.
+
+    Both send placeholders, and without the cut turn.
+    """
     path = begun.path
-    prompts = [
-        line["id"] for line in map(json.loads, path.read_bytes().splitlines())
-        if line.get("type") == "user" and line["content"][0].get("text") == "go on"
-    ]  # fmt: skip
-    ours(begun, "scan")
-    with open(path, "a") as file:  # as `/rewind` does
-        file.write(json.dumps({"$rewindTo": prompts[-1]}) + "\n")
+    before = path.read_bytes()
+    later(begun, "scan")
+    length = len(path.read_bytes())
+    with begun.shown("--resume", "latest") as (shown, types):
+        wait("the resume", lambda: len(path.read_bytes()) > length)
+        time.sleep(3)
+        begun.model.next_turn([], "to be cut.")
+        types("go on")
+        wait("the answer", lambda: b'"to be cut."' in path.read_bytes())
+        time.sleep(1)
+        types("/rewind")
+        wait("the list of prompts", lambda: b"Stay at current position" in shown)
+        types(UP)
+        types(RETURN)
+        wait("the question", lambda: b"Rewind conversation" in shown)
+        types(RETURN)
+        wait("the cut", lambda: b'{"$rewindTo":' in path.read_bytes()[length:])
     request = begun.turn()[0]
-    assert check(request) == 4
+    assert check(request) == 6
     assert taken(request)
+    assert "to be cut." not in json.dumps(request)
 
     copied = begun.turn(words=["--session-file", str(path)])[0]
-    assert check(copied) == 4
+    assert check(copied) == 6
     assert taken(copied)
-    ours(begun, "restore", "--all")
+    later(begun, "restore", "--all", "--pristine")
+    assert path.read_bytes().startswith(before)
     for file in begun.root.glob("*/chats/session-*.jsonl"):
         assert not TAKEN.search(file.read_text())
 
 
 def test_a_killed_turn_waits_and_is_pruned_after_the_next(begun):
-    """Its turn stays open, and the next process goes on with it."""
+    """Nothing in the file shows its call, and its answer has a text: so it waits for a while."""
     path = begun.path
     begun.model.next_turn([("run_shell_command", {"command": "sleep 60"})], "done.")
     process = begun.start("--resume", "latest")
     wait("the call", lambda: len(begun.model.requests) == 1)
     wait("its line", lambda: json.loads(path.read_bytes().splitlines()[-2]).get("type") == "gemini")
     before = path.read_bytes()
+    ours(begun, "scan", "--session", path.stem)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
-    assert any(why and why.startswith("the last turn is open") for why in reasons(begun))
+    assert any(why and why.endswith("must be unchanged for 300 s") for why in reasons(begun))
     assert path.read_bytes() == before
 
     whole = begun.turn()[0]
-    ours(begun, "scan")
+    later(begun, "scan")
     request = begun.turn()[0]
     assert taken(request)
     assert size(request) < size(whole) / 2
@@ -156,36 +166,31 @@ def test_a_long_session_of_an_editor_shrinks_to_a_fraction(gemini, tmp_path):
     with gemini.serving() as turn:
         for number in range(20):
             turn(printing(f"turn {number}", 150), printing(f"more of turn {number}", 150))
+        later(gemini, "scan", "--dry-run")
         assert any(why and why.startswith("an open Gemini CLI") for why in reasons(gemini))
     path = gemini.path
     before = path.read_bytes()
-    whole = whole_request(gemini, tmp_path)
-    ours(gemini, "scan")
+    whole = whole_request(gemini, gemini.home, tmp_path)
+    later(gemini, "scan")
     pruned = path.read_bytes()
     assert len(before) > 5_000_000
     assert len(pruned) < len(before) / 20
     request = gemini.turn()[0]
     assert check(request) == check(whole) == 40
     assert size(request) < size(whole) / 3
-    ours(gemini, "restore", "--all", "--pristine")
+    later(gemini, "restore", "--all", "--pristine")
     assert path.read_bytes().startswith(before)
 
 
 def test_scans_beside_fourteen_turns_lose_no_line(gemini, tmp_path):
     """Although they wait for nothing, each turn ends well, and its lines are all there."""
     configure(tmp_path, gemini.root, **LEAN, abandoned_after=0)
-    command = [sys.executable, SCANNING, tmp_path / "config.toml"]
     with gemini.serving() as turn:
         turn(printing("first"))
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=gemini.environment) as scanning:
-            assert scanning.stdout.readline() == b"scanning\n"
+        with scanning(gemini, tmp_path):
             for number in range(14):
                 turn(printing(f"beside {number}"), printing(f"more beside {number}"))
                 time.sleep(0.4)
-            scanning.send_signal(signal.SIGTERM)
-            counts = json.loads(scanning.stdout.read())
-    assert counts["changed"] > 0
-    assert "failed" not in counts
 
     ours(gemini, "restore", "--all", "--pristine")
     lines = [json.loads(line) for line in gemini.path.read_bytes().splitlines()]
@@ -204,14 +209,14 @@ def test_an_interruption_and_a_compression_write_anew(begun):
     """A process beside which a session was pruned writes it back; both ends are restored."""
     path = begun.path
     before = path.read_bytes()
-    with begun.shown("--resume", "latest") as types:
+    with begun.shown("--resume", "latest") as (_, types):
         wait("the resume", lambda: len(path.read_bytes()) > len(before))
         time.sleep(3)
         begun.model.next_turn([], "shown.")
         types("go on")
         wait("the answer", lambda: b'"shown."' in path.read_bytes())
         open_before = path.read_bytes()
-        ours(begun, "scan", "--session", path.stem)
+        later(begun, "scan", "--session", path.stem)
         pruned = path.read_bytes()
         assert TAKEN.search(pruned.decode())
         begun.model.waiting.clear()
@@ -230,11 +235,11 @@ def test_an_interruption_and_a_compression_write_anew(begun):
         types("/compress")
         wait("the summary", lambda: b"a summary of a few" in path.read_bytes()[length:])
     assert path.read_bytes().startswith(pruned)
-    ours(begun, "scan")
+    later(begun, "scan")
     request = begun.turn()[0]
     assert check(request) <= 6
     assert "a summary of a few words" in json.dumps(request)
-    ours(begun, "restore", "--all", "--pristine")
+    later(begun, "restore", "--all", "--pristine")
     assert path.read_bytes().startswith(open_before)
     assert not TAKEN.search(path.read_text())
 
@@ -242,7 +247,7 @@ def test_an_interruption_and_a_compression_write_anew(begun):
 def test_the_tool_is_registered_shows_a_value_and_is_removed(begun):
     """`init` asks the real program, which calls the tool, and `--undo` removes it."""
     before = json.loads(begun.settings.read_text())
-    ours(begun, "scan")
+    later(begun, "scan")
     ours(begun, "init", "--yes", "--mcp", "gemini")
     assert (begun.home / ".gemini/skills/brainsurgeon/SKILL.md").exists()
     entry = TAKEN.search(begun.path.read_text())[0]

@@ -1,6 +1,5 @@
 """Driver of the real Copilot CLI: turns against a scripted model on loopback."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -9,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proofs.agent_packages import COPILOT, package
+from proofs.live import acp
+from proofs.live.acp import asking
 from proofs.live.model import Model
 from proofs.live.program import lines_of
 
@@ -92,24 +93,8 @@ class Copilot:
     def serving(self):
         """Run a process with the session; yield a function that runs a turn and returns it."""
         begun = self.sessions.exists()
-        with subprocess.Popen(
-            [self.base / "commands" / "copilot", "--acp", "--allow-all-tools"],
-            env=self.environment, cwd=self.workspace, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        ) as process:  # fmt: skip
-            numbers = itertools.count(1)
-
-            def ask(method, **params):
-                number = next(numbers)
-                said = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-                process.stdin.write(json.dumps(said).encode() + b"\n")
-                process.stdin.flush()
-                answers = map(json.loads, process.stdout)
-                answer = next(one for one in answers if one.get("id") == number)
-                assert "result" in answer, answer
-                return answer["result"]
-
-            ask("initialize", protocolVersion=1, clientCapabilities={})
+        program = self.base / "commands" / "copilot"
+        with asking(self, program, "--acp", "--allow-all-tools") as ask:
             place = {"cwd": str(self.workspace), "mcpServers": []}
             if begun:
                 ask("session/load", sessionId=self.session, **place)
@@ -117,13 +102,10 @@ class Copilot:
 
             def turn(*calls, closing="done.", prompt="go on"):
                 requests = self.model.next_turn([[call] for call in calls], closing)
-                ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": prompt}])
+                acp.prompt(ask, session, prompt)
                 return requests
 
-            try:
-                yield turn
-            finally:
-                process.stdin.close()
+            yield turn
 
 
 class ClaudeCopilot(Copilot):

@@ -1,12 +1,15 @@
 """Driver of the real Gemini CLI: turns against a scripted model on loopback."""
 
+import fcntl
 import itertools
 import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from proofs.agent_packages import GEMINI, node, package
+from proofs.live.acp import asking, prompt
 from proofs.live.program import lines_of
 from proofs.live.served import Served, Streaming
 
@@ -56,7 +60,8 @@ class GeminiModel(Served):
         if done < len(self.plan):
             name, arguments = self.plan[done]
             ident = f"call_{next(self.numbers):024}"
-            return [{"functionCall": {"name": name, "args": arguments, "id": ident}}]
+            call = {"functionCall": {"name": name, "args": arguments, "id": ident}}
+            return [{"text": "one moment"}, call]
         self.waiting.wait(PATIENCE)
         return [{"text": self.closing}]
 
@@ -139,58 +144,41 @@ class GeminiCli:
     @contextmanager
     def serving(self):
         """Run a process with a new session; yield a function that runs a turn in it."""
-        with subprocess.Popen(
-            [self.base / "commands" / "gemini", "--yolo", "--acp"],
-            env=self.environment, cwd=self.workspace, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        ) as process:  # fmt: skip
-            numbers = itertools.count(1)
-
-            def ask(method, **params):
-                number = next(numbers)
-                said = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-                process.stdin.write(json.dumps(said).encode() + b"\n")
-                process.stdin.flush()
-                answers = (json.loads(line) for line in process.stdout if line[:1] == b"{")
-                answer = next(one for one in answers if one.get("id") == number)
-                assert "result" in answer, answer
-                return answer["result"]
-
-            ask("initialize", protocolVersion=1, clientCapabilities={})
+        with asking(self, self.base / "commands" / "gemini", "--yolo", "--acp") as ask:
             session = ask("session/new", cwd=str(self.workspace), mcpServers=[])["sessionId"]
 
             def turn(*calls, closing="done."):
                 requests = self.model.next_turn(calls, closing)
-                text = [{"type": "text", "text": "go on"}]
-                ended = ask("session/prompt", sessionId=session, prompt=text)
-                assert ended["stopReason"] == "end_turn"
+                prompt(ask, session)
                 return requests
 
-            try:
-                yield turn
-            finally:
-                process.stdin.close()
+            yield turn
 
     @contextmanager
     def shown(self, *words):
-        """Run a process in a terminal; yield a function that types a text, and Return."""
+        """Run a process in a terminal; yield its output, and what types a line or a key."""
         child, terminal = pty.fork()
         if child == 0:
             os.chdir(self.workspace)
             program = str(self.base / "commands" / "gemini")
             os.execve(program, [program, "--yolo", *words], self.environment)
-        reading = threading.Thread(target=_read, args=[terminal], daemon=True)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+        shown = bytearray()
+        reading = threading.Thread(target=_read, args=[terminal, shown], daemon=True)
         reading.start()
 
         def types(text):
+            if text in (ESCAPE, UP, RETURN):
+                os.write(terminal, text.encode())
+                return
             for key in text:  # else it is taken for a paste, in which Return is a new line
                 os.write(terminal, key.encode())
                 time.sleep(0.01)
             time.sleep(0.7)
-            os.write(terminal, b"" if text == ESCAPE else b"\r")
+            os.write(terminal, RETURN.encode())
 
         try:
-            yield types
+            yield shown, types
         finally:
             os.killpg(child, signal.SIGKILL)  # it ignores SIGTERM, and has a child
             os.waitpid(child, 0)
@@ -198,13 +186,14 @@ class GeminiCli:
             os.close(terminal)
 
 
-ESCAPE = "\x1b"
+ESCAPE, UP, RETURN = "\x1b", "\x1b[A", "\r"
 
 
-def _read(terminal):
+def _read(terminal, shown):
     """Read what is printed, and answer the questions of the terminal's abilities."""
     try:
         while data := os.read(terminal, 65536):
+            shown += data
             if b"\x1b[6n" in data:
                 os.write(terminal, b"\x1b[1;1R")
             if b"\x1b[c" in data:

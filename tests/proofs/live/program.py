@@ -1,11 +1,16 @@
 """Running brainsurgeon beside a real agent, waiting, and a command whose output is pruned."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 DEADLINE = 300
+TAKEN = re.compile(r"\[\[extracted-[^\]]+\]\]")
 
 
 def configure(base, root, tables="", **keys):
@@ -35,3 +40,27 @@ def wait(what, until, deadline=DEADLINE):
 
 def lines_of(tag, lines=80):
     return f"yes 'this is a line of {tag}, which says nothing' | head -{lines}"
+
+
+def whole_request(agent, home, base):
+    """Return what the next turn would send; afterwards, the home is as before."""
+    shutil.copytree(home, base / "kept", symlinks=True)
+    request = agent.turn()[0]
+    shutil.rmtree(home)
+    (base / "kept").rename(home)
+    return request
+
+
+@contextmanager
+def scanning(agent, base):
+    """Scan without pause meanwhile. Afterwards, some scans changed a session, and none failed."""
+    command = [sys.executable, Path(__file__).with_name("scanning.py"), base / "config.toml"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=agent.environment) as process:
+        try:
+            assert process.stdout.readline() == b"scanning\n"
+            yield
+        finally:
+            process.terminate()
+        counts = json.loads(process.stdout.read())
+    assert counts["changed"] > 0
+    assert "failed" not in counts
