@@ -38,6 +38,13 @@ def test_names_have_as_much_of_the_id_as_no_other_begins_with():
     assert short_titles([alone], only_some=True) == {alone: "alone/5a5a5a5a-1111"}
 
 
+def test_files_of_one_session_have_the_same_name():
+    """In the history, a later file of a session is called like the session."""
+    titles = [f"x-demo/rollout-1-{BY_TIME}", f"x-demo/rollout-2-{BY_TIME}_{FIRST}"]
+
+    assert short_titles(titles) == dict.fromkeys(titles, "demo/019a5a5a-1111")
+
+
 def test_titles_with_equal_owners_and_ids_stay_whole():
     """So does a name that is the beginning of another."""
     titles = [f"a-demo/{FIRST}", f"b-demo/{FIRST}", "c-demo/5", "c-demo/name"]

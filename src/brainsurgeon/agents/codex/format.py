@@ -309,9 +309,6 @@ _NAMES = re.compile(
 _COMMANDS = frozenset({"command", "parsed_cmd", "invocation", "arguments", "duration"})
 
 
-_OUTPUT: KeyPath = ("output",)
-
-
 def _values(item: JsonObject) -> Iterator[Value]:
     kind = str_or_empty(item.get("type"))
     if kind in _RESULTS:
@@ -344,7 +341,8 @@ def _shown_values(item: JsonObject, kind: str) -> Iterator[Value]:
 
 
 def _result_values(item: JsonObject) -> Iterator[Value]:
-    output, path, call = item.get("output"), _OUTPUT, str_or_none(item.get("call_id"))
+    path: KeyPath = ("output",)
+    output, call = item.get("output"), str_or_none(item.get("call_id"))
     if isinstance(output, dict):
         output, path = output.get("content"), below(path, "content")
     if isinstance(output, str) and output:

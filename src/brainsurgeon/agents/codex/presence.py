@@ -1,6 +1,5 @@
 """Whether Codex has a thread open, and what it holds while a file is exchanged."""
 
-import math
 import os
 import re
 import time
@@ -18,7 +17,7 @@ from brainsurgeon.agents.codex.offsets import Edges, Repair, explained
 from brainsurgeon.files.reading import RefusedError, plain_file
 from brainsurgeon.formats.base import UUID
 from brainsurgeon.formats.transcript import Transcript
-from brainsurgeon.model.session_files import BusyCheck, Moving
+from brainsurgeon.model.session_files import BusyCheck, Fingerprint, Moving
 
 _MOMENT = 5.0  # seconds for which the list of a home's files is good enough for a plan
 
@@ -37,7 +36,7 @@ class CodexPresence(Presence):
                 busy_check = BusyCheck(
                     "the newest file of its thread",
                     lambda: _at_work(newest, clock(), quiet, abandoned_after),
-                    lambda: _state(newest), alone=True,
+                    lambda: Fingerprint.of(os.stat(newest)), alone=True,
                 )  # fmt: skip
             busy_check.hold = lambda new: _exchanging(path, *at, new)
         return busy_check
@@ -74,30 +73,17 @@ class CodexPresence(Presence):
         return newest_of(home_directory(), thread, time.monotonic()) or None if thread else None
 
 
-State = tuple[int, int]  # size, and time of the last change
-
-
-def _state(path: str) -> State | None:
-    with suppress(FileNotFoundError):
-        status = os.stat(path)
-        return status.st_size, status.st_mtime_ns
-    return None
-
-
 def _at_work(path: str, now: float, quiet: float, abandoned_after: float) -> str | None:
     """Return why a thread is not idle by its newest file, in which it goes on after a rewind."""
-    try:
-        state = _state(path)
-        silent = now - state[1] / 1e9 if state else math.inf
-        if silent < quiet:
-            return "the newest file of its thread changed just now"
-        return _open_turn(path, state) if silent < abandoned_after else None
-    except OSError:
-        return "the newest file of its thread cannot be read"
+    seen = os.stat(path)
+    silent = now - seen.st_mtime
+    if silent < quiet:
+        return "the newest file of its thread changed just now"
+    return _open_turn(path, Fingerprint.of(seen)) if silent < abandoned_after else None
 
 
 @lru_cache(16)
-def _open_turn(path: str, _state: State | None) -> str | None:
+def _open_turn(path: str, _state: Fingerprint) -> str | None:
     with plain_file(path) as descriptor:
         return Transcript.read(Codex(), offsets.lines_of(descriptor)).chain.open_turn
 
