@@ -85,6 +85,16 @@ def all_files(world):
     }
 
 
+def test_doctor_names_the_number_of_values_that_status_counts(world, doctor):
+    """Where blocks were removed whole, there are fewer placeholders than extracted values."""
+    world.copy("claude-code", "entire-60_61721bc409_0.jsonl")
+    world.scan()
+    values = status(world.settings(), world.store, world.clock()).store.values_extracted
+    findings, _ = doctor()
+
+    assert matching(findings, f"; these are {values} values: copies count once, and blocks")
+
+
 def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):
     """Every finding is ok, no file changes, and it exits 0."""
     pruned.close()

@@ -203,7 +203,8 @@ def _roots(settings: RootSettings, store: Store | None) -> Iterator[Finding]:
 
 
 def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Finding]:
-    matched = expired = orphans = unknown = lost = 0
+    matched = expired = orphans = unknown = lost = values = 0
+    totals = store.extractions.totals()
     migrated: set[str] = set()
     registries: set[str] = set()
     unwritable = defaultdict[tuple[Level, str, str], list[str]](list)
@@ -242,6 +243,7 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
         if repair and seen.matched and seen.session_id is not None:
             with store.transaction():
                 store.placements.add(seen.session_id, seen.matched)
+        values += totals[seen.session_id].values if seen.session_id in totals else 0
         matched += len(seen.matched)
         expired += seen.expired
         orphans += len(seen.orphans)
@@ -257,8 +259,14 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
     yield Finding(
         "error" if lost else "note" if orphans or unknown else "ok",
         f"{counted(matched + orphans, 'placeholder')} in sessions: {matched - expired:,} with a "
-        f"value, {expired:,} expired, {orphans:,} without a record",
+        f"value, {expired:,} expired, {orphans:,} without a record{_total(values, matched)}",
     )
+
+
+def _total(values: int, placeholders: int) -> str:
+    if values == placeholders:
+        return ""
+    return f"; these are {values:,} values: copies count once, and blocks removed whole count, too"
 
 
 def _not_read(file: SessionFile, store: Store, why: Exception) -> Iterator[Finding]:
