@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -53,18 +54,29 @@ ENVIRONMENT = (
 
 
 def page() -> str:
-    group = typer.main.get_command(application())
-    top = typer.Context(group, **group.context_settings)
-    parts = [HEAD, ".SH DESCRIPTION\n", paragraphs(group.help), ".SH OPTIONS\n", options(top)]
+    top = program()
+    parts = [HEAD, ".SH DESCRIPTION\n", paragraphs(top.command.help), ".SH OPTIONS\n", options(top)]
     parts.append(".SH COMMANDS\n")
-    for name, command in group.commands.items():
-        inner = typer.Context(command, parent=top)
-        usage = " ".join(command.collect_usage_pieces(inner))
-        parts += [f".SS {plain(name)} {plain(usage)}\n", paragraphs(command.help), options(inner)]
+    for words, context in commands(top):
+        usage = " ".join((*words, *context.command.collect_usage_pieces(context)))
+        parts += [f".SS {plain(usage)}\n", paragraphs(context.command.help), options(context)]
     parts += [".SH EXIT STATUS\n", *(tagged(*one) for one in codes())]
     parts += [".SH FILES\n", *(tagged(*one) for one in FILES)]
     parts += [".SH ENVIRONMENT\n", *(tagged(*one) for one in ENVIRONMENT)]
     return "".join(parts)
+
+
+def program() -> typer.Context:
+    group = typer.main.get_command(application())
+    return typer.Context(group, **group.context_settings)
+
+
+def commands(group: typer.Context, *before: str) -> Iterator[tuple[tuple[str, ...], typer.Context]]:
+    """Yield every command that does something, with its words: not `store`, but `store backup`."""
+    for name, command in group.command.commands.items():
+        context = typer.Context(command, parent=group)
+        inner = hasattr(command, "commands")
+        yield from commands(context, *before, name) if inner else [((*before, name), context)]
 
 
 def options(context: typer.Context) -> str:
@@ -110,9 +122,7 @@ def help_of(*words: str) -> str:
 
 
 def help_of_commands() -> str:
-    names = []
-    for name, command in typer.main.get_command(application()).commands.items():
-        names += [(name, *inner) for inner in zip(getattr(command, "commands", ()))] or [(name,)]
+    names = [words for words, _ in commands(program())]
     helps = ((words, COMMON.sub("", help_of(*words)).rstrip()) for words in names)
     return "\n".join(f"### {' '.join(words)}\n\n```text\n{text}\n```\n" for words, text in helps)
 

@@ -61,6 +61,35 @@ def test_man_page_is_up_to_date(man):
     assert man.PAGE.read_text() == man.page()
 
 
+def test_man_page_lists_every_option_and_argument_of_every_command(man):
+    """The section of each command, also of one in a group, has all its options and arguments."""
+    page = man.PAGE.read_text().replace("\\-", "-")
+    sections = {text.split(" [OPTIONS]")[0]: text for text in re.split(r"(?m)^\.S[SH] ", page)}
+    listed = set()
+    for words, command in _commands(typer.main.get_command(application())):
+        tags = " ".join(re.findall(r"(?m)^\\fB(.*)\\fR$", sections[words]))
+        for one in command.params:
+            argument = one.param_type_name == "argument"
+            names = [one.metavar or one.name.upper()] if argument else one.opts
+            if not getattr(one, "hidden", False):
+                assert all(name in re.split(r"[ ,]+", tags) for name in names), (words, names)
+                listed.update((words, name) for name in names)
+    assert {
+        ("store backup", "FILE"), ("store backup", "--force"), ("store restore", "FILE"),
+        ("store restore", "--yes"), ("store purge", "--even-so"), ("store purge", "--yes"),
+        ("restore", "TIME"), ("show", "ENTRY|SESSION"),
+    } <= listed  # fmt: skip
+
+
+def _commands(group, *before):
+    """Yield every command that does something, with its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, *before, name)
+        else:
+            yield " ".join((*before, name)), command
+
+
 def test_exit_code_table_lists_every_code(man):
     """The table lists the codes 0 to 7 and those of signals; every error's code is listed."""
     listed = {int(code) for code, _ in man.codes()}
