@@ -92,7 +92,7 @@ def test_doctor_names_the_number_of_values_that_status_counts(world, doctor):
     values = status(world.settings(), world.store, world.clock()).store.values_extracted
     findings, _ = doctor()
 
-    assert matching(findings, f"; these are {values} values: copies count once, and blocks")
+    assert matching(findings, f"; that makes {values} values: copies count once, and blocks")
 
 
 def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):

@@ -266,7 +266,8 @@ def _sessions(settings: Settings, store: Store, *, repair: bool) -> Iterator[Fin
 def _total(values: int, placeholders: int) -> str:
     if values == placeholders:
         return ""
-    return f"; these are {values:,} values: copies count once, and blocks removed whole count, too"
+    total = counted(values, "value")
+    return f"; that makes {total}: copies count once, and blocks removed whole count, too"
 
 
 def _not_read(file: SessionFile, store: Store, why: Exception) -> Iterator[Finding]:
