@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from proofs.live.binding import Binding
 from proofs.live.messages import Messages
 from proofs.live.opencode import (
     MODEL,
@@ -283,6 +284,45 @@ def test_signed_thinking_leaves_as_a_whole(tmp_path):
             ours(opencode, "restore", "--all", "--pristine")
             assert same(before, opencode.rows("part", session))
             assert not taken(turn(printing("the last", 2))[0])
+
+
+def test_a_restore_waits_while_a_signature_is_being_made(tmp_path):
+    """A model binds its thinking to the request that it reads, so the value comes back later."""
+    name = "claude-opus-5-5"
+    with Binding() as model:
+        opencode = Opencode(tmp_path, model, signing(model.port, name))
+        configure(tmp_path, opencode.root, **KEYS)
+        with opencode.serving() as server:
+            session = server.begin()
+
+            def turn(*calls):
+                number, prompt = model.script(*([call] for call in calls))
+                body = {"parts": [{"type": "text", "text": prompt}],
+                        "model": {**MODEL, "modelID": name}}  # fmt: skip
+                server("POST", f"/session/{session}/message", body)
+                assert not model.refused
+                return model.of(number)
+
+            for number in range(3):
+                turn(printing(f"turn {number}"))
+            before = opencode.rows("part", session)
+            ours(opencode, "scan")
+            entry = next(row[0] for row in opencode.rows("part", session) if TAKEN.search(row[-1]))
+            pending = []
+
+            def during(_plan, request):
+                if request == 1:
+                    pending.append(json.loads(ours(opencode, "restore", entry, "--json")))
+
+            model.during = during
+            requests = turn(printing("the next", 2), printing("one more", 2))
+            model.during = None
+            assert [answer["pending"] for answer in pending] == [True]
+            assert all(f"[[extracted-{entry}]]" in taken(request) for request in requests)
+            ours(opencode, "scan")
+            assert f"[[extracted-{entry}]]" not in taken(turn(printing("the last", 2))[0])
+            ours(opencode, "restore", "--all", "--pristine")
+            assert same(before, opencode.rows("part", session))
 
 
 def test_the_tool_is_registered_restores_in_its_turn_and_is_removed(opencode):

@@ -239,6 +239,11 @@ class OpenRows(Opened):
         """
 
     @property
+    def model(self) -> str | None:
+        """The model that answers the newest prompt, if the agent states it."""
+        return None
+
+    @property
     def context_tokens(self) -> int | None:
         """The size of the context window, if the agent states it."""
         return None

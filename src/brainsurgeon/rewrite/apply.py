@@ -34,6 +34,7 @@ from brainsurgeon.model.records import Confirmation, FieldRecord, Request, Sessi
 from brainsurgeon.model.session_files import NotIdleError, SessionFile
 from brainsurgeon.model.text import counted
 from brainsurgeon.planning.row_steps import RowKey, RowPlan, by_row, chunks
+from brainsurgeon.planning.signatures import is_bound
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import (
     LEASED,
@@ -525,7 +526,9 @@ class _RowsAttempt:
             # lost extraction, the original is in the row again.
             durable = len(part.extracted) != len(part.edits)
             quiet = change.examined.settings.quiet
-            at_once = part.only_restores and session.databases.rereads
+            at_once = (
+                part.only_restores and session.databases.rereads and not _binds(change.examined)
+            )
             fence = session.fence_of_restore() if at_once else session.fence(quiet, self._clock)
             session.change(edits, fence, self._clock, durable=durable)
             with store.transaction():
@@ -706,9 +709,24 @@ def _plan_of_requests(examined: Examination, *, at_work: bool) -> Plan:
         examined.check_idle()
         return ExaminationPlanner(examined, examined.records, extract=False).plan()
     except NotIdleError:
+        if _binds(examined):
+            raise
         restores = [one for one in examined.records.requests if one.action == "restore"]
         records = replace(examined.records, requests=tuple(restores))
         plan = ExaminationPlanner(examined, records, extract=False).plan()
         if not plan.only_restores:
             raise
         return plan
+
+
+def _binds(examined: Examination) -> bool:
+    """Check whether an answer that is being made would be signed with the values as they are.
+
+    No row shows its thinking yet. A value that comes back meanwhile would break the signature.
+    """
+    session, rules = examined.session, examined.settings.decision_rules()
+    if not isinstance(session, OpenRows):
+        return False
+    thoughts = [entry.thoughts for entry in examined.transcript.entries if entry.thoughts]
+    by_form = bool(thoughts) and thoughts[-1].bound
+    return is_bound([session.model or ""], rules.signed_models, by_form=by_form)

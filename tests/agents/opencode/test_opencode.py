@@ -172,6 +172,29 @@ def test_restore_takes_effect_within_a_turn(world):
     )
 
 
+def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world):
+    """Its thinking is in no row yet. It comes back with the next scan after the turn."""
+    original = world.data(OUTPUT)
+    world.scan(**RULES)
+    pruned = world.data(OUTPUT)
+    now = int(world.clock.now * 1000)
+    model = {"providerID": "anthropic", "modelID": "claude-opus-5-5"}
+    prompt = {"role": "user", "time": {"created": now}, "model": model}
+    world.write("INSERT INTO message VALUES ('msg_3', ?, ?, ?, ?)", WHOLE, now, now,
+                json.dumps(prompt))  # fmt: skip
+
+    answer = world.restore(OUTPUT, session=WHOLE)
+
+    assert (answer.pending, world.data(OUTPUT)) == (True, pruned)
+    done = {"role": "assistant", "parentID": "msg_3", "finish": "stop",
+            "time": {"created": now, "completed": now}, **model}  # fmt: skip
+    world.write("INSERT INTO message VALUES ('msg_4', ?, ?, ?, ?)", WHOLE, now, now,
+                json.dumps(done))  # fmt: skip
+    world.clock.now += 300
+    world.scan(**RULES)
+    assert world.data(OUTPUT)["state"] == original["state"]
+
+
 def test_copies_in_a_fork_resolve(world):
     """A fork has new ids, but its placeholders name the values of the session it was made from."""
     names = {row[0]: json.loads(row[-1]) for row in world.rows()}

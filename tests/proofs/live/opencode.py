@@ -169,7 +169,7 @@ def scripted(port, **keys):
     return {"model": name, "small_model": name, "provider": {"loopback": provider}, **keys}
 
 
-def signing(port):
+def signing(port, name="scripted"):
     """Return the configuration of a model that signs its thinking."""
     thinking = {"thinking": {"type": "enabled", "budgetTokens": 4000}}
     model = {
@@ -177,10 +177,10 @@ def signing(port):
         "limit": {"context": 200000, "output": 8000},
     }  # fmt: skip
     provider = {
-        "npm": "@ai-sdk/anthropic", "models": {"scripted": model},
+        "npm": "@ai-sdk/anthropic", "models": {name: model},
         "options": {"baseURL": f"http://127.0.0.1:{port}/v1", "apiKey": "none"},
     }  # fmt: skip
-    name = "loopback/scripted"
+    name = f"loopback/{name}"
     return {"model": name, "small_model": name, "provider": {"loopback": provider}}
 
 

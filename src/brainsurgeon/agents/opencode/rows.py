@@ -94,6 +94,10 @@ def conversation(connection: sqlite3.Connection, session: str) -> Conversation |
     return next((Conversation(session, session, *numbers) for _, *numbers in found), None)
 
 
+_MODEL = """
+    SELECT coalesce(json_extract(data, '$.modelID'), json_extract(data, '$.model.modelID'), '')
+    FROM message WHERE session_id = ? ORDER BY time_created DESC, id DESC LIMIT 1"""
+
 # What a line begins with: columns of the row and of its message's.
 _ROW = """json_object(
     'id', p.id, 'session', p.session_id, 'message', m.id, 'created', m.time_created,
@@ -213,6 +217,11 @@ class OpenConversation(rows.OpenRows):
     @property
     def obstacle(self) -> str | None:
         return SECOND if self.recorded.is_second else super().obstacle
+
+    @property
+    def model(self) -> str | None:
+        found = self.database.execute(_MODEL, (self.recorded.session,)).fetchone()
+        return str(found[0]) if found else None
 
     def check_turn(self, _open_turn: str | None, _quiet: float, _now: float) -> None:
         # Lines do not tell: the newest message may have no part.
