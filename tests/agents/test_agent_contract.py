@@ -258,9 +258,12 @@ class TestOpencodeHome(HomeContract):
 
     agent, variable = OPENCODE, "XDG_DATA_HOME"
     sessions = {  # noqa: RUF012
-        "opencode.db/ses_1": "opencode", "opencode-dev.db/ses_1": "opencode",
+        "opencode.db/ses_1": "opencode", "opencode-dev.db/ses_1": "opencode-dev",
     }  # fmt: skip
-    others = ("log/x.jsonl", "storage/session_diff/ses_1.json", "kilo.db/ses_1", "my.db/ses_1")
+    others = (
+        "log/x.jsonl", "storage/session_diff/ses_1.json", "kilo.db/ses_1", "my.db/ses_1",
+        "opencode-backup.db/ses_1",
+    )  # fmt: skip
 
     def test_named_database_is_the_home(self, own_home, monkeypatch):
         """OPENCODE_DB names another file. A directory of others is no root by itself."""
@@ -270,7 +273,7 @@ class TestOpencodeHome(HomeContract):
         ):  # fmt: skip
             monkeypatch.setenv("OPENCODE_DB", named)
             assert self.agent.home.root() == root
-            assert self.agent.home.owner(f"{path}/ses_1").name == "opencode"
+            assert self.agent.home.owner(f"{path}/ses_1").name == "opencode:my"
         monkeypatch.setenv("OPENCODE_DB", ":memory:")
         assert self.agent.home.root() == f"{own_home}/.local/share/opencode"
 

@@ -346,6 +346,10 @@ class Databases(ABC):
     def has(self, path: str) -> bool:
         """Check, by its path alone, whether a file may be one of these databases."""
 
+    def name(self, path: str) -> str:  # noqa: ARG002
+        """Return the agent's name in titles of sessions in a database."""
+        return self.agent
+
     def below(self, root: str) -> Iterator[Database | Unreadable]:
         """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
         top = os.path.realpath(root)
@@ -354,7 +358,7 @@ class Databases(ABC):
                 if not self.has(item.path):
                     continue
                 if item.is_file(follow_symlinks=False):
-                    yield Database(top, self.agent, top, item.path)
+                    yield Database(top, self.name(item.path), top, item.path)
                 else:
                     yield Unreadable(top, item.path, "not a plain file")
 

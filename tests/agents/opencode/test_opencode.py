@@ -1,11 +1,13 @@
 """Sessions in opencode's database: pruned, restored, and left alone where nothing is known."""
 
 import json
+import shutil
 import threading
 
 import pytest
 
 from brainsurgeon.agents.opencode.rows import SECOND, Part
+from brainsurgeon.errors import AmbiguousError
 from brainsurgeon.files.transactions import NOT_WAL
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER
@@ -337,6 +339,24 @@ def test_status_says_that_changes_rely_on_transactions(world):
     [root] = status(world.settings(), world.store, world.clock()).places.roots
 
     assert root.protocol == "transactions"
+
+
+def test_copies_of_the_database_are_left_alone(world, monkeypatch):
+    """A known release has a database of its own, and its sessions have its name in their titles."""
+    for name in ("opencode-backup.db", "opencode-dev.db", "opencode.old.db", "work.db"):
+        shutil.copy(world.path, world.root / name)
+    monkeypatch.setenv("OPENCODE_DB", str(world.root / "work.db"))
+
+    report = world.scan(**RULES)
+
+    assert [one.reason for one in report.unreadable] == []
+    assert {one.session.split("/")[0] for one in report.sessions} == {
+        "opencode", "opencode-dev", "opencode:work",
+    }  # fmt: skip
+    assert {one.session.split("/")[1] for one in report.sessions} >= {WHOLE}
+    with pytest.raises(AmbiguousError, match=f"opencode-dev/{WHOLE}"):
+        world.restore(OUTPUT)
+    assert world.restore(OUTPUT, session=f"opencode-dev/{WHOLE}").session.startswith("opencode-dev")
 
 
 def test_kilo_cli_keeps_its_own_name(tmp_path):

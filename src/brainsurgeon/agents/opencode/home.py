@@ -1,11 +1,10 @@
 """Where opencode and Kilo CLI keep their database, with the sessions of all projects.
 
-`$XDG_DATA_HOME/opencode/opencode.db`, and `opencode-<channel>.db` of other releases (1.18.33);
+`$XDG_DATA_HOME/opencode/opencode.db`, and `opencode-<channel>.db` of other releases (1.18.33).
 `OPENCODE_DB` names another. `$XDG_DATA_HOME/kilo/kilo.db` (Kilo CLI 7.7.9).
 """
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,11 +12,18 @@ from brainsurgeon.agents.agent import Home, Owner, directory_named
 from brainsurgeon.errors import BusyError
 from brainsurgeon.files import sqlite
 
+_NAMES = {"opencode": ("opencode", "opencode-beta", "opencode-dev", "opencode-local")}
 
-def is_database(program: str, path: str) -> bool:
-    """Check by its path whether a file may be a database of a program, opencode or Kilo CLI."""
-    named = re.fullmatch(rf"{program}(?:-[A-Za-z0-9._-]+)?\.db", os.path.basename(path))
-    return named is not None or path == _database(program)
+
+def name_of(program: str, path: str) -> str | None:
+    """Return the name of a program's database in titles, or None if a path is that of no database.
+
+    A copy that somebody made beside it is none: all its entries would exist twice.
+    """
+    stem, ending = os.path.splitext(os.path.basename(path))
+    if ending == ".db" and stem in _NAMES.get(program, (program,)):
+        return stem
+    return f"{program}:{stem}" if path == _database(program) else None
 
 
 def _database(program: str) -> str:
@@ -46,8 +52,8 @@ class OpencodeHome(Home):
 
     def owner(self, path: str) -> Owner | None:
         database = os.path.dirname(path)
-        held = is_database(self.program, database)
-        return Owner(self.program, os.path.dirname(database)) if held else None
+        name = name_of(self.program, database)
+        return Owner(name, os.path.dirname(database)) if name else None
 
     def started(self, path: str, key: str | None) -> Callable[[str], bool]:
         database, parent = os.path.split(path)

@@ -14,7 +14,7 @@ from typing import Any
 
 from brainsurgeon.agents import rows
 from brainsurgeon.agents.opencode.format import MessageFacts, Opencode, left_open
-from brainsurgeon.agents.opencode.home import is_database
+from brainsurgeon.agents.opencode.home import name_of
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
 from brainsurgeon.files.sqlite import pragma
@@ -277,7 +277,10 @@ class OpencodeDatabases(rows.Databases):
         self.agent = program
 
     def has(self, path: str) -> bool:
-        return is_database(self.agent, path)
+        return name_of(self.agent, path) is not None
+
+    def name(self, path: str) -> str:
+        return name_of(self.agent, path) or self.agent
 
     layout = staticmethod(examine)
     sessions = staticmethod(conversations)
