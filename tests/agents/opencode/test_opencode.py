@@ -228,6 +228,8 @@ def test_copies_in_a_fork_resolve(world):
     ("INSERT INTO migration VALUES ('20270101_next', 1)", "migrations up to 20270101_next"),
     ("ALTER TABLE part ADD COLUMN kind TEXT", "table part"),
     ("ALTER TABLE session_message RENAME COLUMN session_id TO owner", "table session_message"),
+    ("ALTER TABLE part ADD COLUMN size INTEGER AS (length(data)) VIRTUAL", "table part"),
+    ("CREATE TRIGGER kept AFTER UPDATE ON Part BEGIN DELETE FROM event; END", "trigger kept"),
 ])  # fmt: skip
 def test_database_of_another_layout_is_only_read(world, change, why):
     """Its sessions are listed, and the reason names what is not known."""

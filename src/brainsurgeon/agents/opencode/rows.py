@@ -56,9 +56,14 @@ def _differences(connection: sqlite3.Connection) -> Iterator[str]:
     if hashlib.sha256(" ".join(done).encode()).hexdigest()[:12] not in _MIGRATIONS:
         yield f"migrations up to {done[-1]}: {len(done)} of them"
     for table, columns in _COLUMNS.items():
-        found, wanted = names("SELECT name FROM pragma_table_info(?)", table), {*columns.split()}
+        found, wanted = names("SELECT name FROM pragma_table_xinfo(?)", table), {*columns.split()}
         if wanted - {*found} or ("data" in wanted and len(found) > len(wanted)):
             yield f"table {table}: ({', '.join(found)})"
+    # Triggers on the table that is written, whose effects are unknown, and a view with its name.
+    yield from names(
+        "SELECT type || ' ' || name || ': ' || sql FROM sqlite_master"
+        " WHERE lower(tbl_name) = 'part' AND type IN ('trigger', 'view')"
+    )
 
 
 class Conversation(rows.Recorded, frozen=True):
