@@ -295,6 +295,11 @@ class OpenRows(Opened):
         unproven = None if self.file.exclusive else leases.unproven_at(os.path.dirname(path))
         return self.databases.obstacle(path) or (unproven and UNTRIED.format(unproven))
 
+    @property
+    def only_restores(self) -> str | None:
+        """Why values may come back, if the agent rereads its rows, but nothing else may change."""
+        return None
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Open the database for writing.

@@ -26,7 +26,7 @@ from brainsurgeon.agents.rows import OpenRows, RowsChangedError
 from brainsurgeon.config import Settings
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.files.exchange import Exchange, RolledBackError, Successor
-from brainsurgeon.files.reading import OpenFile, RefusedError
+from brainsurgeon.files.reading import ObstacleError, OpenFile, RefusedError
 from brainsurgeon.lookup.owners import fields_of_entries
 from brainsurgeon.lookup.sessions import note_within
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Removal, bytes_after, gain
@@ -708,9 +708,9 @@ def _plan_of_requests(examined: Examination, *, at_work: bool) -> Plan:
     try:
         examined.check_idle()
         return ExaminationPlanner(examined, examined.records, extract=False).plan()
-    except NotIdleError:
+    except (NotIdleError, ObstacleError):
         if _binds(examined):
-            raise
+            examined.check_turn()
         restores = [one for one in examined.records.requests if one.action == "restore"]
         records = replace(examined.records, requests=tuple(restores))
         plan = ExaminationPlanner(examined, records, extract=False).plan()

@@ -117,8 +117,11 @@ def check_mount(session: AnyOpen) -> None:
         raise ObstacleError(mounted)
 
 
-def check_touchable(session: AnyOpen, settings: Settings) -> None:
-    """Raise RefusedError if an obstacle prevents any change. Does not examine processes."""
+def check_touchable(session: AnyOpen, settings: Settings, *, restores: bool = False) -> None:
+    """Raise RefusedError if an obstacle prevents any change. Does not examine processes.
+
+    `restores`: the change only restores values.
+    """
     if agents.superseded(session.file) and not discovery.is_archive(session.file):
         raise RefusedError("its agent keeps its sessions in SQLite now: nothing is written here")
     if (
@@ -128,6 +131,8 @@ def check_touchable(session: AnyOpen, settings: Settings) -> None:
         raise RefusedError('{}; databases = "engines" {}'.format(*engine))
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
+    if isinstance(session, OpenRows) and not restores and (why := session.only_restores):
+        raise ObstacleError(why)
 
 
 def check_idle(session: AnyOpen, settings: Settings, silent: float, now: float) -> None:
@@ -341,7 +346,7 @@ def examine_quiet(
             raise NotIdleError("changed just now")
         session.keeper = None if kept is None else kept.transcript
         _ = session.form  # raises RefusedError if it is unknown, before an obstacle is reported
-        check_touchable(session, settings)
+        check_touchable(session, settings, restores=at_work)
         yield examine_open(settings, store, session, now)
 
 

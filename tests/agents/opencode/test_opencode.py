@@ -283,6 +283,22 @@ def test_sessions_of_opencode_2_are_listed_but_never_changed(world):
     ]
 
 
+def test_values_of_a_session_that_opencode_2_continued_come_back(world):
+    """One message in its table ends pruning. Every part is restored, at once and as it was."""
+    before = world.rows()
+    world.scan(**USERS)
+    world.write("INSERT INTO session_message VALUES ('1', ?, 'user', 1, 1, 1, '{}')", WHOLE)
+    title = f"opencode/{WHOLE}"
+
+    assert not world.restore(OUTPUT, session=WHOLE).pending
+    assert world.data(OUTPUT)["_restored"]
+    reasons = {one.session: one.reason for one in world.scan(**USERS).sessions}
+    states = {one.session: one.state for one in world.restore_all(pristine=True)}
+
+    assert (reasons[title], states[title]) == (SECOND, "restored")
+    assert world.rows() == before
+
+
 def test_writer_beside_a_scan_loses_nothing(world):
     """A row that opencode writes meanwhile keeps what it wrote; all others come back."""
     stop, written = threading.Event(), {}

@@ -32,7 +32,7 @@ _COLUMNS = {
     "session": "id parent_id time_created time_updated",
     "session_message": "session_id",
 }
-SECOND = "opencode 2 keeps its messages in another table (session_message), which is never changed"
+SECOND = "opencode 2 has messages of it in another table (session_message), so nothing is extracted"
 
 
 def examine(connection: sqlite3.Connection) -> rows.Layout:
@@ -220,8 +220,9 @@ class OpenConversation(rows.OpenRows):
             raise RefusedError(SECOND, Opencode.name)
 
     @property
-    def obstacle(self) -> str | None:
-        return SECOND if self.recorded.is_second else super().obstacle
+    def only_restores(self) -> str | None:
+        # opencode 2 reads no `part`, and earlier releases read what was there before.
+        return SECOND if self.recorded.is_second else None
 
     @property
     def model(self) -> str | None:
