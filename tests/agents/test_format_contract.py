@@ -616,7 +616,7 @@ class TestOpencodeContract(FormatContract):
     """Rows of opencode 1.18.33 and Kilo CLI 7.7.9."""
 
     form = FORMATS["opencode"]
-    results = (1, "bf2449a3")
+    results = (2, "bf2449a3")
     samples = (Lines(OPENCODE, WHOLE), Lines(OPENCODE, FORK), Lines(KILO, KILO_SESSION))
     never = frozenset({
         "id", "session", "message", "role", "parent", "model", "type", "tool", "callID", "status",

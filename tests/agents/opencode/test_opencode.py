@@ -125,9 +125,8 @@ def test_results_that_opencode_cleared_stay_cleared(world):
 @pytest.mark.parametrize("change", [
     "UPDATE message SET data = json_remove(data, '$.time.completed') WHERE id = ?",
     "UPDATE message SET data = json_set(data, '$.finish', 'tool-calls') WHERE id = ?",
-    "UPDATE message SET data = json_set(data, '$.parentID', 'msg_0') WHERE id = ?",
     """UPDATE part SET data = json_set(data, '$.state.status', 'running') WHERE message_id = ?""",
-], ids=["unfinished", "calls", "prompt", "running"])  # fmt: skip
+], ids=["unfinished", "calls", "running"])  # fmt: skip
 def test_session_is_pruned_when_its_last_turn_is_closed(world, change):
     """Until then it is deferred, but an older call without a result does not matter."""
     ((last,),) = world.write(
@@ -150,6 +149,21 @@ def test_session_is_pruned_when_its_last_turn_is_closed(world, change):
     assert outcomes[WHOLE].outcome == "changed"
     at = [row[2] for row in before].index(CHILD)
     assert world.rows()[at] == before[at]
+
+
+def test_prompt_without_an_answer_ends_its_turn_after_a_minute(world):
+    """It may ask for none. Until then, its answer may be about to begin."""
+    now = int(world.clock.now * 1000)
+    prompt = json.dumps({"role": "user", "time": {"created": now}})
+    world.write("INSERT INTO message VALUES ('msg_3', ?, ?, ?, ?)", WHOLE, now, now, prompt)
+    outcomes = []
+    for seconds in (50, 20):
+        world.clock.now += seconds
+        reports = {one.session: one for one in world.scan(**RULES).sessions}
+        outcomes.append(reports[f"opencode/{WHOLE}"])
+
+    assert [one.outcome for one in outcomes] == ["deferred", "changed"]
+    assert outcomes[0].reason == "the last turn is open: a prompt without a complete answer"
 
 
 def test_restore_takes_effect_within_a_turn(world):

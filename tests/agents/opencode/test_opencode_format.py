@@ -144,6 +144,25 @@ def test_failed_answers_are_not_sent_and_close_their_turn():
     assert after("APIError").open_turn is after("MessageAbortedError").open_turn is None
 
 
+def test_commands_of_the_user_leave_no_open_turn():
+    """The answer with the result of `!command` has no step and no reason why it finished."""
+    said = {"type": "text", "text": "The following tool was executed by the user"}
+    prompt = line("v", {**said, "synthetic": True}, role="user")
+
+    def after(status, *steps, completed=1):
+        parts = (*steps, tool(status, output="x"))
+        row = {"parent": "v", "finish": None, "completed": completed}
+        return transcript(
+            PROMPT, ANSWER, prompt, *(line("b", part, number=at, **row) for at, part in
+                                      enumerate(parts)),
+        ).chain.open_turn  # fmt: skip
+
+    assert after("completed") is None
+    assert after("running", completed=0) == "the last turn is open: a tool call"
+    waiting = "the last turn is open: a prompt without a complete answer"
+    assert after("completed", {"type": "step-start"}) == waiting
+
+
 def test_steps_record_their_calls_of_the_model():
     """Tokens and costs are those of the last part of a message."""
     tokens = {"input": 10, "output": 3, "reasoning": 2, "cache": {"read": 100, "write": 20}}

@@ -9,9 +9,9 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from operator import attrgetter
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from brainsurgeon.formats import base, weight
 from brainsurgeon.formats.base import Content, Format, dict_or_empty, str_or_empty, str_or_none
@@ -25,6 +25,8 @@ from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolRes
 # Replaces signed thinking. @ai-sdk/anthropic leaves out thinking without a signature.
 EMPTIED = b'{"type":"reasoning","text":"","time":{"start":0,"end":0}}'
 _OPEN = "the last turn is open: "
+_WAITING = "a prompt without a complete answer"
+SOON = 60.0  # seconds within which an answer has a row
 _CONTINUED = ("tool-calls", "unknown")  # reasons of a finished answer that another one follows
 _VERIFIED = {"anthropic", "bedrock"}  # who checks a text against its signature
 _PART, _TEXT, _STATE = ("part",), ("part", "text"), ("part", "state")
@@ -65,10 +67,18 @@ class MessageFacts(Struct, frozen=True, gc=False):
     completed: bool
     error: str | None
     running: bool = False  # a call without a result
+    steps: bool = False  # it begins a request to the model
     is_user: bool = False
     is_summary: bool = False
     compacts: bool = False
     tail: str | None = None  # where the next request begins after a compaction
+
+    @property
+    def ended(self) -> bool:
+        # Without a step, it is no answer of the model: the user ran a command with `!`.
+        finished = self.error or self.finish not in (None, "", *_CONTINUED)
+        own = not (self.finish or self.steps)
+        return self.completed and not self.running and bool(finished or own)
 
 
 def _facts(view: PartView) -> MessageFacts:
@@ -76,21 +86,25 @@ def _facts(view: PartView) -> MessageFacts:
     parent, finish, error = (str_or_none(row.get(key)) for key in ("parent", "finish", "error"))
     return MessageFacts(
         str_or_empty(row.get("message")), parent, finish, bool(row.get("completed")), error,
-        view.state.get("status") in ("pending", "running"), view.is_user,
+        view.state.get("status") in ("pending", "running"), view.kind == "step-start", view.is_user,
         bool(row.get("summary") and finish and not error), view.kind == "compaction",
         str_or_none(view.part.get("tail_start_id")),
     )  # fmt: skip
 
 
-def left_open(prompt: str | None, answer: MessageFacts | None) -> str | None:
-    """Return why the turn of the newest prompt (an id) with the newest answer is open, or None."""
-    if answer is None or answer.parent != prompt or not answer.completed:
-        return f"{_OPEN}a prompt without a complete answer" if prompt else None
-    ended = answer.error or answer.finish not in (None, "", *_CONTINUED)
-    return None if ended and not answer.running else f"{_OPEN}a tool call"
+def left_open(
+    prompt: str | None, answer: MessageFacts | None, silent: float = 0.0
+) -> str | None:  # fmt: skip
+    """Return why the turn of the newest prompt (an id) with the newest answer is open, or None.
 
-
-_runs = attrgetter("running")
+    `silent`: seconds since the last change.
+    """
+    if answer and not answer.ended:
+        called = answer.running or answer.finish in _CONTINUED
+        return f"{_OPEN}{'a tool call' if called else _WAITING}" if prompt else None
+    # A prompt may ask for no answer (`noReply`). Any other has a row of its answer soon.
+    waits = prompt and (answer is None or answer.parent != prompt) and silent < SOON
+    return f"{_OPEN}{_WAITING}" if waits else None
 
 
 class OpencodeChain(Chain):
@@ -115,8 +129,10 @@ class OpencodeChain(Chain):
         self.off = {at for at, entry in enumerate(entries) if entry.own is None} | {*self.dead}
         self.counts = array("q", accumulate(at in firsts for at in range(len(entries))))
         prompts = [None, *(facts[0].message for facts in groups if facts[0].is_user)]
-        answers = [None, *(max(facts, key=_runs) for facts in groups if not facts[0].is_user)]
-        self.open_turn = left_open(prompts[-1], answers[-1])
+        last = next((facts for facts in reversed(groups) if not facts[0].is_user), None)
+        runs, steps = (any(getattr(one, key) for one in last or ()) for key in ("running", "steps"))
+        answer = replace(last[0], running=runs, steps=steps) if last else None
+        self.open_turn = left_open(prompts[-1], answer)
         if entries and not entries[-1].terminated and entries[-1].own is None:
             self.open_turn = base.STILL_WRITTEN
 
@@ -141,7 +157,7 @@ def _begin(messages: Sequence[Sequence[MessageFacts]]) -> int:
 
 class Opencode(Format):
     name = "opencode"
-    version = 1
+    version = 2
     archives = None
     emptied = (EMPTIED,)
     copies = frozenset({"metadata"})

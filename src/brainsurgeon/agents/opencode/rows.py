@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from brainsurgeon.agents import rows
-from brainsurgeon.agents.opencode.format import MessageFacts, Opencode, left_open
+from brainsurgeon.agents.opencode.format import SOON, MessageFacts, Opencode, left_open
 from brainsurgeon.agents.opencode.home import name_of
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
@@ -229,10 +229,12 @@ class OpenConversation(rows.OpenRows):
         found = self.database.execute(_MODEL, (self.recorded.session,)).fetchone()
         return str(found[0]) if found else None
 
-    def check_turn(self, _open_turn: str | None, _quiet: float, _now: float) -> None:
+    def check_turn(self, _open_turn: str | None, _quiet: float, now: float) -> None:
         # Lines do not tell: the newest message may have no part.
-        if left := _left_open(self.database, self.recorded.session):
-            raise NotIdleError(left, in_database=True)
+        silent, session = now - self.recorded.changed / 1000, self.recorded.session
+        if left := _left_open(self.database, session, silent):
+            until = now - silent + SOON if silent < SOON else None
+            raise NotIdleError(left, until, in_database=True)
 
     def fence(
         self, _quiet: float, _clock: Callable[[], float]
@@ -262,17 +264,19 @@ _NEWEST = """
     SELECT id, json_extract(data, '$.parentID'), json_extract(data, '$.finish'),
       json_extract(data, '$.time.completed') IS NOT NULL, json_extract(data, '$.error.name'),
       EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
-        AND json_extract(p.data, '$.state.status') IN ('pending', 'running'))
+        AND json_extract(p.data, '$.state.status') IN ('pending', 'running')),
+      EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
+        AND json_extract(p.data, '$.type') = 'step-start')
     FROM message m WHERE session_id = ? AND json_extract(data, '$.role') = ?
     ORDER BY time_created DESC, id DESC LIMIT 1"""
 
 
-def _left_open(connection: sqlite3.Connection, session: str) -> str | None:
+def _left_open(connection: sqlite3.Connection, session: str, silent: float) -> str | None:
     prompts, answers = (
         connection.execute(_NEWEST, (session, role)).fetchall() for role in ("user", "assistant")
     )
     newest = MessageFacts(*answers[0]) if answers else None
-    return left_open(prompts[0][0] if prompts else None, newest)
+    return left_open(prompts[0][0] if prompts else None, newest, silent)
 
 
 class OpencodeDatabases(rows.Databases):
