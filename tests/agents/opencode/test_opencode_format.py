@@ -100,6 +100,8 @@ def test_pictures_of_a_request_leave_as_a_whole():
     files = [{"type": "file", "mime": "image/png", "url": url}] * 2
     found = values(line("a", tool(output="read", attachments=files)))
     assert found["part.state.attachments"].size == (0, 1, 2 * len(url))
+    bare = values(line("a", tool(attachments=files)))["part.state.attachments"]
+    assert bare.locked == "its result has no text"
     file = {"type": "file", "mime": "image/png", "url": url}
     (whole,) = values(line("v", file, role="user")).values()
     assert (whole.kind, whole.block, whole.path) == ("user", True, ("part",))

@@ -256,7 +256,11 @@ def _tool_values(view: PartView) -> Iterator[Value]:
     attached = state.get("attachments")
     urls = [str_or_empty(file.get("url")) for _, file in base.blocks_in(attached)]
     if data := sum(len(url) for url in urls if url.startswith("data:")):
-        yield Value(_ATTACHED, "tool_result", data, of[0], block=True, call=of[1], dead=cleared)
+        # Behind which text would the placeholder stand, see `rows`? opencode always writes one.
+        bare = None if isinstance(state.get("output"), str) else "its result has no text"
+        yield Value(
+            _ATTACHED, "tool_result", data, of[0], block=True, call=of[1], locked=bare, dead=cleared
+        )
     if isinstance(attached, dict):  # our placeholder, see `rows`
         yield from base.leaves(attached.get("text"), (*_ATTACHED, "text"), "tool_result", *of)
     for path, text in base.strings_in(state.get("metadata"), _COPY):
