@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from brainsurgeon.agents.opencode.rows import SECOND, Part
+from brainsurgeon.agents.opencode.rows import SECOND, OpencodeDatabases, Part
 from brainsurgeon.errors import AmbiguousError
 from brainsurgeon.files.transactions import NOT_WAL
 from brainsurgeon.lookup.sessions import walk
@@ -78,7 +78,14 @@ def test_each_kind_of_value_has_the_form_that_opencode_reads(world):
     assert thought == {
         "type": "reasoning", "text": f"[[extracted-{THOUGHT}]]", "time": thought["time"],
     }  # fmt: skip
-    assert world.data(USER_IMAGE) == {"type": "text", "text": f"[[extracted-{USER_IMAGE}]]"}
+    assert world.data(USER_IMAGE) == {
+        "type": "text", "text": f"[[extracted-{USER_IMAGE}]]", "synthetic": True,
+    }  # fmt: skip
+    with world.opened(WHOLE) as opened, connected(world.path) as database:
+        kept = OpencodeDatabases("opencode")
+        sizes = [(span.key, span.size) for span in opened.lines.index]
+        rows = kept.fetch(database, opened.layout, WHOLE, [key for key, _ in sizes])
+        assert sizes == [(key, len(row.line())) for key, row in rows]
 
 
 def test_one_part_is_restored_with_its_picture(world):
@@ -352,6 +359,8 @@ def test_writer_beside_a_scan_loses_nothing(world):
     b'{"type":"tool","state":{"attachments":[],"output":"\\\\\\n[[extracted-prt_1]]"},"a":[]}',
     b'{"type":"tool","state":{"output":"a\\\\n[[extracted-prt_1]]","attachments":[]}}',
     b'{"type":"tool","state":{"output":"[[extracted-prt_1]]","attachments":[]}}',
+    b'{"type":"text","text":"[[extracted-prt_1]]","synthetic":true,"_extractable":false}',
+    b'{"type":"text","text":"[[extracted-prt_1]]"}',
     b'{"type":"text","text":"x","_restored":"2026-11-01T00:00:00Z","_extractable":false}',
     b'{"type":"text","text":"{\\"_extractable\\":false}"}', b'{"type":"text"}', b"{}",
 ])  # fmt: skip

@@ -122,7 +122,8 @@ _BESIDE = """CASE WHEN p.data LIKE '{"type":"reasoning"%' THEN EXISTS (
 _ORDER = " ORDER BY m.time_created, m.id, p.id"
 _SIZES = f"""SELECT p.session_id, p.id, length(CAST({_ROW.format(0)} AS BLOB)),
     length(CAST(p.data AS BLOB)),
-    CASE WHEN instr(p.data, '[[extracted-') AND instr(p.data, '"attachments":[]')
+    CASE WHEN p.data LIKE '%}}' AND instr(p.data, '[[extracted-')
+      AND (instr(p.data, '"attachments":[]') OR instr(p.data, '"synthetic":true'))
     THEN CAST(p.data AS BLOB) END FROM message m CROSS JOIN part p ON p.message_id = m.id"""  # noqa: S608
 _FETCH = f"""SELECT p.id, CAST({_ROW.format(_BESIDE)} AS BLOB), CAST(p.data AS BLOB)
     FROM part p CROSS JOIN message m ON m.id = p.message_id
@@ -133,7 +134,7 @@ _UPDATE = """UPDATE part SET data = CAST(? AS TEXT)
 
 _HEAD, _MIDDLE, _NONE = b'{"row":', b',"part":', b"[]"
 _BLOCK = b'{"type":"text","text":"%b"}'
-_LONGER = len(_BLOCK % b"") - len(rb"\n") - len(_NONE)  # a line with a placeholder for attachments
+_SYNTHETIC = b',"synthetic":true}'
 # Our fields, which are behind the part in a line, but in it in the database.
 _VALUE = rb'(?:"[^"\\]*"|true|false|[0-9]+)'
 _FIELDS = re.compile(rb'(?:,"_(?:extractable|restored|redacted)":' + _VALUE + rb")+\Z")
@@ -147,7 +148,8 @@ class Part(rows.Row, frozen=True):
     """A row of `part`. `row` is what its line begins with.
 
     opencode requires a list of attachments. If they are extracted, it is empty, and the placeholder
-    is behind the result. In the line, it is in the place of the list.
+    is behind the result. In the line, it is in the place of the list. A user's picture becomes a
+    `synthetic` text: opencode sends it, but neither shows it nor puts it into a reverted prompt.
     """
 
     row: bytes
@@ -175,7 +177,9 @@ def _divided(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _with_block(part: bytes) -> bytes:
-    """Put the placeholder of attachments in the place of their list."""
+    """Put the placeholder of attachments in the place of their list; see `Part`."""
+    if part.endswith(_SYNTHETIC) and _SHOWN.fullmatch(part[: -len(_SYNTHETIC)] + b"}"):
+        return part[: -len(_SYNTHETIC)] + b"}"
     if (found := _found(part, _NONE, 1, _SUFFIX)) is None:
         return part
     attachments, (_, end), match = found
@@ -184,7 +188,9 @@ def _with_block(part: bytes) -> bytes:
 
 
 def _without_block(part: bytes) -> bytes:
-    """Put the placeholder of attachments behind the result."""
+    """Put the placeholder of attachments behind the result; see `Part`."""
+    if _SHOWN.fullmatch(part):
+        return part[:-1] + _SYNTHETIC
     if (found := _found(part, b"{", 0, _SHOWN)) is None:
         return part
     attachments, (_, end), match = found
@@ -207,8 +213,8 @@ def _found(
 
 
 def _size(row: int, data: int, whole: bytes | None) -> int:
-    moved = whole is not None and _with_block(whole) != whole
-    return len(_HEAD + _MIDDLE) + 1 + row + data + (_LONGER if moved else 0)
+    size = len(Part(b"", whole).line()) if whole else len(_HEAD + _MIDDLE) + 1 + data
+    return row + size
 
 
 class OpenConversation(rows.OpenRows):
@@ -246,7 +252,10 @@ class OpenConversation(rows.OpenRows):
         row = before.row if isinstance(before, Part) else b""
         head = Part(row, b"").head
         part, fields = _divided(text.removeprefix(head)[:-1])
-        after = Part(row, _without_block(part)[:-1] + fields + b"}")
+        old, same = before.data if isinstance(before, Part) else b"", part[:-1]
+        if not old.startswith(same) or old.startswith(same + _SYNTHETIC[:-1]):
+            part = _without_block(part)  # else, it may be a text of the user
+        after = Part(row, part[:-1] + fields + b"}")
         if not text.startswith(head) or after.line() != text:
             raise RefusedError("its message would change")
         return after
