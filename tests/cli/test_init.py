@@ -544,8 +544,24 @@ def test_init_leaves_no_part_of_a_file_on_a_full_disk(tmp_path):
     with largest_file(2000):
         init.carry_out([init.FileStep("skill", str(path), "x" * 5000, "ours")], record)
     assert path.read_text() == "old"
-    assert not (tmp_path / "SKILL.md.new").exists()
+    assert [*tmp_path.glob("SKILL.md*")] == [path]
     assert [done.left for done in init.undo(record)] == [False]
+
+
+def test_init_replaces_no_other_file_and_keeps_the_mode(tmp_path):
+    """Files and links of others beside it stay as they are, whatever their names."""
+    path, record = tmp_path / "SKILL.md", init.Record(str(tmp_path / "state"))
+    init.carry_out([init.FileStep("skill", str(path), "old", "new")], record)
+    path.chmod(0o640)
+    (tmp_path / "other").write_text("theirs")
+    (tmp_path / "SKILL.md.new").symlink_to(tmp_path / "other")
+
+    [done] = init.carry_out([init.FileStep("skill", str(path), "new", "ours")], record)
+
+    assert (done.left, path.read_text(), path.stat().st_mode & 0o777) == (False, "new", 0o640)
+    assert (tmp_path / "other").read_text() == "theirs"
+    assert sorted(each.name for each in tmp_path.glob("SKILL*")) == ["SKILL.md", "SKILL.md.new"]
+    assert (tmp_path / "SKILL.md.new").is_symlink()
 
 
 def test_init_records_a_file_once_that_the_user_removed(tmp_path):

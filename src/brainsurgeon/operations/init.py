@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -590,14 +591,16 @@ def _remove_empty(directories: Iterable[str]) -> None:
 
 
 def _replace_file(path: str, content: str) -> None:
-    fresh = f"{path}.new"
+    # The name is new and the mode 0600: a configuration may contain secrets.
+    directory, name = os.path.split(path)
+    descriptor, fresh = tempfile.mkstemp(".new", f"{name}.", directory)
     try:
-        with open(fresh, "w", encoding="utf-8") as handle:
+        with open(descriptor, "w", encoding="utf-8") as handle:
+            if os.path.exists(path):
+                shutil.copymode(path, fresh)
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
-        if os.path.exists(path):  # a configuration may contain secrets
-            shutil.copymode(path, fresh)
         os.replace(fresh, path)
     except OSError:
         with suppress(OSError):
