@@ -46,13 +46,15 @@ CODEX = CODEXES["0.169.0"]
 GEMINI = ("gemini-cli-0.61.0", ("@google/gemini-cli@0.61.0",))
 COPILOT = ("copilot-1.0.102", ("@github/copilot@1.0.102",))
 OPENCODE = ("opencode-1.18.33", ("opencode-ai@1.18.33",))
+# The program itself: the package that installs it has no release for it.
+KILO = ("kilo-7.7.9", ("@kilocode/cli-linux-x64@7.7.9",))
 KIMI_CODE = ("kimi-code-2.1.0", ("@moonshot-ai/kimi-code@2.1.0",))
 QWEN_CODE = ("qwen-code-0.24.4", ("@qwen-code/qwen-code@0.24.4",))
 TIMEOUTS = {  # seconds
     PI: 180, PI_LATEST: 180, PI_MODELS: 180,
     OPENCLAW: 900, OPENCLAW_LATEST: 900, OPENCLAW_FIRST: 900,
     **dict.fromkeys((*CLAUDE_CODES.values(), *CODEXES.values()), 300),
-    **dict.fromkeys((COPILOT, OPENCODE, GEMINI, KIMI_CODE, QWEN_CODE), 300),
+    **dict.fromkeys((COPILOT, OPENCODE, KILO, GEMINI, KIMI_CODE, QWEN_CODE), 300),
 }  # fmt: skip
 
 _HOME = machine.real_homes()[0]

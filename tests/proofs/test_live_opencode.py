@@ -14,6 +14,7 @@ from proofs.live.binding import Binding
 from proofs.live.messages import Messages
 from proofs.live.opencode import (
     MODEL,
+    Kilo,
     Opencode,
     OpencodeModel,
     attached,
@@ -113,6 +114,28 @@ def test_twenty_turns_are_pruned_beside_a_server_and_come_back(opencode, tmp_pat
         assert not taken(server.turn(session)[0])
     requests = opencode.run("run", "--session", session, "once more")
     assert check(requests[0])
+
+
+def test_kilo_cli_is_pruned_beside_its_server_and_undone(tmp_path):
+    """The next request has placeholders and is smaller; then every row is as it was."""
+    with OpencodeModel() as model:
+        kilo = Kilo(tmp_path, model)
+        configure(tmp_path, kilo.root, **KEYS, trigger_types=["thinking", "tool_result", "user"])
+        (kilo.workspace / "shot.png").write_bytes(picture())
+        with kilo.serving() as server:
+            session = filled(kilo, server)
+            server.turn(session, parts=[attached(picture(seed=2))])
+            whole = server.turn(session)[0]
+            before = kilo.rows()
+            [report] = json.loads(ours(kilo, "scan", "--json"))["sessions"]
+            assert (report["session"], report["outcome"]) == (f"kilo/{session}", "changed")
+            request = server.turn(session)[0]
+            assert size(request) < size(whole) / 2
+            assert len(taken(request)) >= 7
+            assert "image_url" not in json.dumps(request)
+            ours(kilo, "restore", "--all", "--pristine")
+            assert same(before, kilo.rows())
+            assert not taken(server.turn(session)[0])
 
 
 def test_restore_within_a_turn_is_in_its_next_request(opencode):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from building.opencode import connected
-from proofs.agent_packages import OPENCODE, package
+from proofs.agent_packages import KILO, OPENCODE, package
 from proofs.live.model import Model
 from proofs.live.program import lines_of, wait
 
@@ -52,31 +52,34 @@ class OpencodeModel(Model):
 class Opencode:
     """One home with a database and one workspace."""
 
+    name, binary = "opencode", (OPENCODE, "opencode-linux-x64/bin/opencode")
+    offline = (
+        "AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS",
+    )  # fmt: skip
+
     def __init__(self, base, model, configuration=None):
         self.base, self.model = base, model
-        self.home, self.workspace = base / "opencode-home", base / "workspace"
-        self.root, self.config = self.home / ".local/share/opencode", self.home / ".config/opencode"
-        self.path, commands = self.root / "opencode.db", base / "commands"
+        self.home, self.workspace = base / f"{self.name}-home", base / "workspace"
+        self.root = self.home / ".local/share" / self.name
+        self.config = self.home / ".config" / self.name
+        self.path, commands = self.root / f"{self.name}.db", base / "commands"
         for place in (self.config, self.root, self.workspace, commands, base / "tmp"):
             place.mkdir(parents=True)
         subprocess.run(["git", "init", "-q", self.workspace], check=True)
-        program = package(OPENCODE) / "opencode-linux-x64/bin/opencode"
-        (commands / "opencode").symlink_to(program)
+        release, program = self.binary
+        (commands / self.name).symlink_to(package(release) / program)
         self.environment = {
             "HOME": str(self.home), "TMPDIR": str(base / "tmp"), "LANG": os.environ["LANG"],
             "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SHELL": "/bin/bash", "NO_COLOR": "1", "NO_PROXY": "127.0.0.1",
-            "TERM": "xterm-256color",
+            "TERM": "xterm-256color", "DO_NOT_TRACK": "1", "KILO_TELEMETRY_LEVEL": "off",
             "BRAINSURGEON_CONFIG": str(base / "config.toml"),
-            **dict.fromkeys((
-                "OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH",
-                "OPENCODE_DISABLE_LSP_DOWNLOAD", "OPENCODE_DISABLE_DEFAULT_PLUGINS",
-            ), "1"),
+            **{f"{self.name.upper()}_DISABLE_{what}": "1" for what in self.offline},
         }  # fmt: skip
         self.configure(**(configuration or scripted(model.port)))
 
     def configure(self, **keys):
-        (self.config / "opencode.json").write_text(json.dumps({
+        (self.config / f"{self.name}.json").write_text(json.dumps({
             "autoupdate": False, "share": "disabled", "permission": {"*": "allow"}, **keys,
         }))  # fmt: skip
 
@@ -87,7 +90,7 @@ class Opencode:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         with subprocess.Popen(
-            ["opencode", "serve", "--port", str(port), "--hostname", "127.0.0.1"],
+            [self.name, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
             env=self.environment, cwd=self.workspace, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         ) as server:  # fmt: skip
@@ -101,7 +104,7 @@ class Opencode:
         """Run a turn in a process of its own; return its requests."""
         requests = self.model.next_turn([[call] for call in calls], closing)
         process = subprocess.run(
-            ["opencode", *words], env=self.environment, cwd=self.workspace,
+            [self.name, *words], env=self.environment, cwd=self.workspace,
             stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
         output = process.stdout.decode(errors="replace")
@@ -120,6 +123,12 @@ class Opencode:
     def sql(self, statement, *values):
         with connected(self.path) as database:
             return database.execute(statement, values).fetchall()
+
+
+class Kilo(Opencode):
+    """As opencode, with another name."""
+
+    name, binary = "kilo", (KILO, "@kilocode/cli-linux-x64/bin/kilo")
 
 
 class Served:
