@@ -30,6 +30,7 @@ GROUPS = (
     "idle",
     "openers",
     "claw",
+    "opencode",
     "stores",
     "turns",
     "counts",
