@@ -203,6 +203,8 @@ class OpenRows(Opened):
         if recorded is None:
             raise RefusedError("there is no such session in the database any more")
         self.recorded, self.file = recorded, file
+        if not sizes and (why := self.only_restores):
+            raise RefusedError(why, databases.form.name)
         self.lines: RowLines = RowLines(self._fetch, RowIndex(sizes), check_stop)
         self.fingerprint = self.fingerprint_of(self.lines.index.size)
         self.file = replace(file, fingerprint=self.fingerprint, key=recorded.key)
@@ -211,11 +213,16 @@ class OpenRows(Opened):
     def check_turn(self, open_turn: str | None, quiet: float, now: float) -> None:
         """Raise NotIdleError if the agent is at work on the session."""
 
-    @abstractmethod
     def fence(
-        self, quiet: float, clock: Callable[[], float]
-    ) -> Callable[[sqlite3.Connection], str | None]:
-        """Return a check to make under the lock. It returns why rows must not be changed."""
+        self, quiet: float, clock: Callable[[], float],  # noqa: ARG002
+    ) -> Callable[[sqlite3.Connection], str | None]:  # fmt: skip
+        """Return a check to make under the lock. It returns why rows must not be changed.
+
+        This one finds any change of the session.
+        """
+        seen, recorded = self.recorded, self.databases.recorded
+        changed = "the session changed meanwhile"
+        return lambda database: None if recorded(database, seen.session) == seen else changed
 
     def fence_of_restore(self) -> Callable[[sqlite3.Connection], str | None]:
         """Like `fence`, for a change that only restores values, if the agent rereads its rows."""
@@ -341,19 +348,18 @@ class Databases(ABC):
     """How an agent keeps sessions in databases."""
 
     form: Format  # of the lines
-    agent = ""  # its name in titles, if its databases are in a root itself
     open_rows: type[OpenRows]  # of one of its sessions
     note = ""  # about pruning them, for the user
     # The agent reads rows again before each request: it need not be idle when values come back.
     rereads = False
 
-    @abstractmethod
     def has(self, path: str) -> bool:
         """Check, by its path alone, whether a file may be one of these databases."""
+        return self.name(path) is not None
 
-    def name(self, path: str) -> str:  # noqa: ARG002
-        """Return the agent's name in titles of sessions in a database."""
-        return self.agent
+    def name(self, path: str) -> str | None:  # noqa: ARG002
+        """Return the agent's name in titles of sessions in a database in a root itself."""
+        return None
 
     def below(self, root: str) -> Iterator[Database | Unreadable]:
         """Yield each database below a root, or Unreadable if it is no file. Follows no links."""
@@ -363,7 +369,7 @@ class Databases(ABC):
                 if not self.has(item.path):
                     continue
                 if item.is_file(follow_symlinks=False):
-                    yield Database(top, self.name(item.path), top, item.path)
+                    yield Database(top, self.name(item.path) or "", top, item.path)
                 else:
                     yield Unreadable(top, item.path, "not a plain file")
 
@@ -385,9 +391,10 @@ class Databases(ABC):
     @abstractmethod
     def recorded(self, connection: sqlite3.Connection, session: str) -> Recorded | None: ...
 
-    @abstractmethod
     def totals(self, connection: sqlite3.Connection, layout: Any) -> dict[str, int]:
         """Return the bytes of all lines of each session, newlines included."""
+        names, sizes = self.names(connection), partial(self.sizes, connection, layout)
+        return {name: sum(size + 1 for _, size in sizes(name)) for name in names}
 
     @abstractmethod
     def sizes(

@@ -17,15 +17,13 @@ from brainsurgeon.formats import base, weight
 from brainsurgeon.formats.base import Content, Format, dict_or_empty, str_or_empty, str_or_none
 from brainsurgeon.formats.chain import Chain
 from brainsurgeon.formats.marks import marks_in
-from brainsurgeon.model.entries import JsonObject, KeyPath, Kind, Line, Value, value_at
+from brainsurgeon.model.entries import JsonObject, KeyPath, Kind, Line, Value
 from brainsurgeon.model.session_files import BEFORE_COMPACTION
 from brainsurgeon.model.transcript import Entry, Thoughts
 from brainsurgeon.model.turns import NOTHING, ModelCall, Sent, ToolCall, ToolResult, TurnStep
 
 # Replaces signed thinking. @ai-sdk/anthropic leaves out thinking without a signature.
 EMPTIED = b'{"type":"reasoning","text":"","time":{"start":0,"end":0}}'
-_OPEN = "the last turn is open: "
-_WAITING = "a prompt without a complete answer"
 SOON = 60.0  # seconds within which an answer has a row
 _CONTINUED = ("tool-calls", "unknown")  # reasons of a finished answer that another one follows
 _VERIFIED = {"anthropic", "bedrock"}  # who checks a text against its signature
@@ -35,7 +33,6 @@ _ATTACHED, _COPY = (*_STATE, "attachments"), (*_STATE, "metadata")
 
 
 class PartView(Struct, frozen=True, gc=False):
-    entry: JsonObject
     row: JsonObject
     part: JsonObject
     signers: JsonObject  # what providers say about it
@@ -51,9 +48,8 @@ def _view(entry: JsonObject) -> PartView:
     row, part = dict_or_empty(entry.get("row")), dict_or_empty(entry.get("part"))
     kind, call = str_or_empty(part.get("type")), str_or_none(part.get("callID"))
     return PartView(
-        entry, row, part, dict_or_empty(part.get("metadata")), kind,
-        dict_or_empty(part.get("state")), row.get("role") == "user",
-        call if kind == "tool" else base.usable_id(row.get("created")),
+        row, part, dict_or_empty(part.get("metadata")), kind, dict_or_empty(part.get("state")),
+        row.get("role") == "user", call if kind == "tool" else base.usable_id(row.get("created")),
         str_or_empty(part.get("text")), str_or_none(part.get("tool")),
     )  # fmt: skip
 
@@ -76,9 +72,8 @@ class MessageFacts(Struct, frozen=True, gc=False):
     @property
     def ended(self) -> bool:
         # Without a step, it is no answer of the model: the user ran a command with `!`.
-        finished = self.error or self.finish not in (None, "", *_CONTINUED)
-        own = not (self.finish or self.steps)
-        return self.completed and not self.running and bool(finished or own)
+        finished = self.finish not in _CONTINUED if self.finish else not self.steps
+        return self.completed and not self.running and bool(self.error or finished)
 
 
 def _facts(view: PartView) -> MessageFacts:
@@ -92,19 +87,17 @@ def _facts(view: PartView) -> MessageFacts:
     )  # fmt: skip
 
 
-def left_open(
-    prompt: str | None, answer: MessageFacts | None, silent: float = 0.0
-) -> str | None:  # fmt: skip
+def left_open(prompt: str | None, answer: MessageFacts | None, silent: float = 0) -> str | None:
     """Return why the turn of the newest prompt (an id) with the newest answer is open, or None.
 
     `silent`: seconds since the last change.
     """
-    if answer and not answer.ended:
-        called = answer.running or answer.finish in _CONTINUED
-        return f"{_OPEN}{'a tool call' if called else _WAITING}" if prompt else None
+    if answer and (answer.running or answer.finish in _CONTINUED) and not answer.ended:
+        return "the last turn is open: a tool call"
     # A prompt may ask for no answer (`noReply`). Any other has a row of its answer soon.
-    waits = prompt and (answer is None or answer.parent != prompt) and silent < SOON
-    return f"{_OPEN}{_WAITING}" if waits else None
+    asks = silent < SOON and (answer is None or answer.parent != prompt)
+    waits = prompt and (asks or (answer and not answer.ended))
+    return "the last turn is open: a prompt without a complete answer" if waits else None
 
 
 class OpencodeChain(Chain):
@@ -147,18 +140,15 @@ def _begin(messages: Sequence[Sequence[MessageFacts]]) -> int:
     for number in range(len(messages) - 1, -1, -1):
         facts = messages[number]
         done |= {facts[0].parent} if facts[0].is_summary else set()
-        compaction = next((one for one in facts if one.compacts and one.message in done), None)
-        if tail is None and compaction:
-            tail = compaction.tail or compaction.message
+        ends = (one.tail or one.message for one in facts if one.compacts and one.message in done)
+        tail = tail or next(ends, None)
         if tail == facts[0].message:
             return number
     return 0
 
 
 class Opencode(Format):
-    name = "opencode"
-    version = 2
-    archives = None
+    name, version, archives = "opencode", 2, None
     emptied = (EMPTIED,)
     copies = frozenset({"metadata"})
     appends_anew = True  # a fork keeps the originals
@@ -183,8 +173,8 @@ class Opencode(Format):
             text_path=step.text_path, closes=step.closes, cut_short=step.cut_short,
             values=base.values_sent(values, sent, entry), calls=base.call_facts(calls),
             results=base.result_facts(step.results), sent=sent, call=_answered(view, time),
-            thoughts=_thoughts(view), compacts=view.kind == "compaction",
-            marks=marks_in(line.raw, entry, self.emptied, has_emptied=hollow), own=_facts(view),
+            thoughts=_thoughts(view), compacts=view.kind == "compaction", own=_facts(view),
+            marks=marks_in(line.raw, entry, self.emptied, has_emptied=hollow),
         )  # fmt: skip
 
     def read(self, entry: JsonObject) -> Content:
@@ -218,14 +208,12 @@ def _values(view: PartView) -> Iterator[Value]:
 
 
 def _thinking(view: PartView) -> Value:
-    chars, signers, locked = len(view.text), view.signers, None
+    chars, signers = len(view.text), view.signers
     if not signers:
         return Value(_TEXT, "thinking", chars, call=view.call)
     verified = signers.keys() <= _VERIFIED and "redactedData" not in str(signers.values())
-    if not verified:
-        locked = "thinking signed by its provider"
-    elif not view.row.get("beside"):
-        locked = "nothing else is in its message"
+    locked = None if view.row.get("beside") else "nothing else is in its message"
+    locked = locked if verified else "thinking signed by its provider"
     return Value(
         _PART, "thinking", chars, block=True, locked=locked, instead=EMPTIED, signed=verified,
         sent=chars,
@@ -271,16 +259,15 @@ def _sent_path(view: PartView) -> KeyPath:
     """Return the path of the text that a request contains as the result."""
     if view.state.get("status") != "error":
         return _RESULTS[0]
-    interrupted = value_at(view.entry, (*_COPY, "interrupted")) is True
-    copied = isinstance(value_at(view.entry, (*_COPY, "output")), str)
-    return (*_COPY, "output") if interrupted and copied else _RESULTS[1]
+    copy = dict_or_empty(view.state.get("metadata"))
+    interrupted = copy.get("interrupted") is True and isinstance(copy.get("output"), str)
+    return (*_COPY, "output") if interrupted else _RESULTS[1]
 
 
 def _calls(view: PartView) -> tuple[ToolCall, ...]:
-    if view.kind != "tool":
-        return ()
     tool, given, signed = view.tool or "tool", view.state.get("input"), bool(view.signers)
-    return (ToolCall(view.call, tool, (*_STATE, "input"), given, signed=signed),)
+    call = ToolCall(view.call, tool, (*_STATE, "input"), given, signed=signed)
+    return (call,) if view.kind == "tool" else ()
 
 
 def _step(view: PartView, calls: tuple[ToolCall, ...]) -> TurnStep:

@@ -16,10 +16,7 @@ _NAMES = {"opencode": ("opencode", "opencode-beta", "opencode-dev", "opencode-lo
 
 
 def name_of(program: str, path: str) -> str | None:
-    """Return the name of a program's database in titles, or None if a path is that of no database.
-
-    A copy that somebody made beside it is none: all its entries would exist twice.
-    """
+    """Return the name of a database in titles. None: it is another file, such as a copy of one."""
     stem, ending = os.path.splitext(os.path.basename(path))
     if ending == ".db" and stem in _NAMES.get(program, (program,)):
         return stem
@@ -51,8 +48,7 @@ class OpencodeHome(Home):
         return path.startswith(f"{_data(self.program)}/")
 
     def owner(self, path: str) -> Owner | None:
-        database = os.path.dirname(path)
-        name = name_of(self.program, database)
+        name = name_of(self.program, database := os.path.dirname(path))
         return Owner(name, os.path.dirname(database)) if name else None
 
     def started(self, path: str, key: str | None) -> Callable[[str], bool]:
@@ -61,8 +57,7 @@ class OpencodeHome(Home):
         with suppress(OSError, BusyError):
             in_use = key is not None and sqlite.held_open(database)
             with sqlite.reading(database, in_use=in_use) as opened:
-                rows = opened.execute(query, (parent,)).fetchall()
-            children = {f"{database}/{ident}" for (ident,) in rows}
+                children = {f"{database}/{ident}" for (ident,) in opened.execute(query, (parent,))}
         return children.__contains__
 
 

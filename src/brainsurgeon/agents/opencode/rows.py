@@ -7,8 +7,7 @@ restore need not wait until the session is idle. No time and no row of the event
 import hashlib
 import re
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,6 @@ from brainsurgeon.agents.opencode.format import SOON, MessageFacts, Opencode, le
 from brainsurgeon.agents.opencode.home import name_of
 from brainsurgeon.files import sqlite
 from brainsurgeon.files.reading import RefusedError
-from brainsurgeon.files.sqlite import pragma
 from brainsurgeon.formats import splice
 from brainsurgeon.model.entries import ID
 from brainsurgeon.model.session_files import NotIdleError
@@ -36,7 +34,8 @@ SECOND = "opencode 2 has messages of it in another table (session_message), so n
 
 
 def examine(connection: sqlite3.Connection) -> rows.Layout:
-    version, cookie = (int(pragma(connection, name)) for name in ("user_version", "schema_version"))
+    names = "user_version", "schema_version"
+    version, cookie = (int(sqlite.pragma(connection, name)) for name in names)
     if not sqlite.has_table(connection, "session"):
         return rows.Layout(version, cookie, None, None, empty=True)
     differences = tuple(_differences(connection))
@@ -59,16 +58,12 @@ def _differences(connection: sqlite3.Connection) -> Iterator[str]:
         found, wanted = names("SELECT name FROM pragma_table_xinfo(?)", table), {*columns.split()}
         if wanted - {*found} or ("data" in wanted and len(found) > len(wanted)):
             yield f"table {table}: ({', '.join(found)})"
-    # Triggers on the table that is written, whose effects are unknown, and a view with its name.
-    yield from names(
-        "SELECT type || ' ' || name || ': ' || sql FROM sqlite_master"
-        " WHERE lower(tbl_name) = 'part' AND type IN ('trigger', 'view')"
-    )
+    # What a trigger does is unknown. No view may have the name of the table that is written.
+    others = "SELECT type || ' ' || name FROM sqlite_master WHERE lower(tbl_name) = ? AND type > ?"
+    yield from names(others, "part", "table")
 
 
 class Conversation(rows.Recorded, frozen=True):
-    """What the database says about a session."""
-
     parts: int
     messages: int
     changed: int  # the newest time (milliseconds) of its rows
@@ -89,20 +84,22 @@ _SESSION = """
     FROM session s"""
 
 
-def conversations(connection: sqlite3.Connection) -> list[Conversation]:
-    found = connection.execute(f"{_SESSION} ORDER BY s.time_created, s.id").fetchall()
+def conversations(connection: sqlite3.Connection, where: str = "", *of: str) -> list[Conversation]:
+    query = f"{_SESSION} {where} ORDER BY s.time_created, s.id"
+    found = connection.execute(query, of).fetchall()
     return [Conversation(session, session, *numbers) for session, *numbers in found]
 
 
-def conversation(connection: sqlite3.Connection, session: str) -> Conversation | None:
-    found = connection.execute(f"{_SESSION} WHERE s.id = ?", (session,)).fetchall()
-    return next((Conversation(session, session, *numbers) for _, *numbers in found), None)
-
-
-_MODEL = """
-    SELECT coalesce(json_extract(data, '$.modelID'), json_extract(data, '$.model.modelID'), '')
-    FROM message WHERE session_id = ? ORDER BY time_created DESC, id DESC LIMIT 1"""
-
+# Of a role: the fields of MessageFacts, then the model.
+_NEWEST = """
+    SELECT id, json_extract(data, '$.parentID'), json_extract(data, '$.finish'),
+      json_extract(data, '$.time.completed') IS NOT NULL, json_extract(data, '$.error.name'),
+      EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
+        AND json_extract(p.data, '$.state.status') IN ('pending', 'running')),
+      EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
+        AND json_extract(p.data, '$.type') = 'step-start'), json_extract(data, '$.model.modelID')
+    FROM message m WHERE session_id = ? AND json_extract(data, '$.role') = ?
+    ORDER BY time_created DESC, id DESC LIMIT 1"""
 # What a line begins with: columns of the row and of its message's.
 _ROW = """json_object(
     'id', p.id, 'session', p.session_id, 'message', m.id, 'created', m.time_created,
@@ -120,7 +117,7 @@ _BESIDE = """CASE WHEN p.data LIKE '{"type":"reasoning"%' THEN EXISTS (
       AND o.data NOT LIKE '{"type":"text","text":""%')) ELSE 0 END"""
 # With CROSS JOIN, the order of the tables is that of the loops.
 _ORDER = " ORDER BY m.time_created, m.id, p.id"
-_SIZES = f"""SELECT p.session_id, p.id, length(CAST({_ROW.format(0)} AS BLOB)),
+_SIZES = f"""SELECT p.id, length(CAST({_ROW.format(0)} AS BLOB)),
     length(CAST(p.data AS BLOB)),
     CASE WHEN p.data LIKE '%}}' AND instr(p.data, '[[extracted-')
       AND (instr(p.data, '"attachments":[]') OR instr(p.data, '"synthetic":true'))
@@ -133,11 +130,9 @@ _UPDATE = """UPDATE part SET data = CAST(? AS TEXT)
     WHERE id = ? AND session_id = ? AND data IS CAST(? AS TEXT)"""
 
 _HEAD, _MIDDLE, _NONE = b'{"row":', b',"part":', b"[]"
-_BLOCK = b'{"type":"text","text":"%b"}'
-_SYNTHETIC = b',"synthetic":true}'
+_BLOCK, _SYNTHETIC = b'{"type":"text","text":"%b"}', b',"synthetic":true}'
 # Our fields, which are behind the part in a line, but in it in the database.
-_VALUE = rb'(?:"[^"\\]*"|true|false|[0-9]+)'
-_FIELDS = re.compile(rb'(?:,"_(?:extractable|restored|redacted)":' + _VALUE + rb")+\Z")
+_FIELDS = re.compile(rb'(?:,"_(?:extractable|restored|redacted)":(?:"[^"\\]*"|true|false|\d+))+\Z')
 # A placeholder at the end of a result. It names the attachments, which are an empty list then.
 _SUFFIX = re.compile(rb"(?<!\\)((?:\\\\)*)\\n(\[\[extracted-" + ID.encode() + rb'\]\])"\Z')
 _SHOWN = re.compile(rb'{"type":"text","text":"()(\[\[extracted-' + ID.encode() + rb'\]\])"}\Z')
@@ -147,9 +142,9 @@ _PLACES = ("state", "attachments"), ("state", "output")
 class Part(rows.Row, frozen=True):
     """A row of `part`. `row` is what its line begins with.
 
-    opencode requires a list of attachments. If they are extracted, it is empty, and the placeholder
-    is behind the result. In the line, it is in the place of the list. A user's picture becomes a
-    `synthetic` text: opencode sends it, but neither shows it nor puts it into a reverted prompt.
+    opencode needs a list of attachments: an empty one, if the placeholder is behind the result. In
+    the line, the placeholder is in the place of the list. A user's picture becomes a text that is
+    `synthetic`: opencode sends it, but neither shows it nor puts it into a reverted prompt.
     """
 
     row: bytes
@@ -178,8 +173,8 @@ def _divided(text: bytes) -> tuple[bytes, bytes]:
 
 def _with_block(part: bytes) -> bytes:
     """Put the placeholder of attachments in the place of their list; see `Part`."""
-    if part.endswith(_SYNTHETIC) and _SHOWN.fullmatch(part[: -len(_SYNTHETIC)] + b"}"):
-        return part[: -len(_SYNTHETIC)] + b"}"
+    if _SHOWN.fullmatch(plain := part.removesuffix(_SYNTHETIC) + b"}"):
+        return plain
     if (found := _found(part, _NONE, 1, _SUFFIX)) is None:
         return part
     attachments, (_, end), match = found
@@ -220,11 +215,6 @@ def _size(row: int, data: int, whole: bytes | None) -> int:
 class OpenConversation(rows.OpenRows):
     recorded: Conversation
 
-    def __init__(self, *of: Any) -> None:
-        super().__init__(*of)
-        if self.recorded.is_second and not self.recorded.parts:
-            raise RefusedError(SECOND, Opencode.name)
-
     @property
     def only_restores(self) -> str | None:
         # opencode 2 reads no `part`, and earlier releases read what was there before.
@@ -232,31 +222,27 @@ class OpenConversation(rows.OpenRows):
 
     @property
     def model(self) -> str | None:
-        found = self.database.execute(_MODEL, (self.recorded.session,)).fetchone()
-        return str(found[0]) if found else None
+        return str(prompt[-1]) if (prompt := self._newest("user")) else None
 
     def check_turn(self, _open_turn: str | None, _quiet: float, now: float) -> None:
         # Lines do not tell: the newest message may have no part.
-        silent, session = now - self.recorded.changed / 1000, self.recorded.session
-        if left := _left_open(self.database, session, silent):
+        prompt, answer = self._newest("user"), self._newest("assistant")
+        silent, newest = now - self.recorded.changed / 1000, answer and MessageFacts(*answer[:-1])
+        if left := left_open(prompt and prompt[0], newest, silent):
             until = now - silent + SOON if silent < SOON else None
             raise NotIdleError(left, until, in_database=True)
 
-    def fence(
-        self, _quiet: float, _clock: Callable[[], float]
-    ) -> Callable[[sqlite3.Connection], str | None]:
-        seen, changed = self.recorded, "the session changed meanwhile"
-        return lambda database: None if conversation(database, seen.session) == seen else changed
+    def _newest(self, role: str) -> Any:
+        return self.database.execute(_NEWEST, (self.recorded.session, role)).fetchone()
 
     def row_with(self, before: rows.Row, text: bytes) -> Part:
-        row = before.row if isinstance(before, Part) else b""
-        head = Part(row, b"").head
-        part, fields = _divided(text.removeprefix(head)[:-1])
-        old, same = before.data if isinstance(before, Part) else b"", part[:-1]
-        if not old.startswith(same) or old.startswith(same + _SYNTHETIC[:-1]):
+        old = before if isinstance(before, Part) else Part(b"", b"")
+        part, fields = _divided(text.removeprefix(old.head)[:-1])
+        same = part[:-1]
+        if not old.data.startswith(same) or old.data.startswith(same + _SYNTHETIC[:-1]):
             part = _without_block(part)  # else, it may be a text of the user
-        after = Part(row, part[:-1] + fields + b"}")
-        if not text.startswith(head) or after.line() != text:
+        after = Part(old.row, part[:-1] + fields + b"}")
+        if not text.startswith(old.head) or after.line() != text:
             raise RefusedError("its message would change")
         return after
 
@@ -269,56 +255,29 @@ class OpenConversation(rows.OpenRows):
         return self.recorded, None
 
 
-_NEWEST = """
-    SELECT id, json_extract(data, '$.parentID'), json_extract(data, '$.finish'),
-      json_extract(data, '$.time.completed') IS NOT NULL, json_extract(data, '$.error.name'),
-      EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
-        AND json_extract(p.data, '$.state.status') IN ('pending', 'running')),
-      EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id
-        AND json_extract(p.data, '$.type') = 'step-start')
-    FROM message m WHERE session_id = ? AND json_extract(data, '$.role') = ?
-    ORDER BY time_created DESC, id DESC LIMIT 1"""
-
-
-def _left_open(connection: sqlite3.Connection, session: str, silent: float) -> str | None:
-    prompts, answers = (
-        connection.execute(_NEWEST, (session, role)).fetchall() for role in ("user", "assistant")
-    )
-    newest = MessageFacts(*answers[0]) if answers else None
-    return left_open(prompts[0][0] if prompts else None, newest, silent)
-
-
 class OpencodeDatabases(rows.Databases):
     form, open_rows, rereads = Opencode(), OpenConversation, True
     note = "pruning saves context, not disk: the database never shrinks, and keeps copies"
 
     def __init__(self, program: str) -> None:
-        self.agent = program
+        self.program = program
 
-    def has(self, path: str) -> bool:
-        return name_of(self.agent, path) is not None
+    def name(self, path: str) -> str | None:
+        return name_of(self.program, path)
 
-    def name(self, path: str) -> str:
-        return name_of(self.agent, path) or self.agent
+    layout, sessions = staticmethod(examine), staticmethod(conversations)
 
-    layout = staticmethod(examine)
-    sessions = staticmethod(conversations)
-    recorded = staticmethod(conversation)
+    def recorded(self, connection: sqlite3.Connection, session: str) -> Conversation | None:
+        return next(iter(conversations(connection, "WHERE s.id = ?", session)), None)
 
     def names(self, connection: sqlite3.Connection) -> list[str]:
         return [str(name) for (name,) in connection.execute("SELECT id FROM session").fetchall()]
-
-    def totals(self, connection: sqlite3.Connection, _: rows.Layout) -> dict[str, int]:
-        sums = Counter[str]()
-        for session, _, *columns in connection.execute(_SIZES):
-            sums[session] += _size(*columns) + 1
-        return dict(sums)
 
     def sizes(
         self, connection: sqlite3.Connection, _: rows.Layout, session: str
     ) -> list[tuple[RowKey, int]]:
         found = connection.execute(f"{_SIZES} WHERE m.session_id = ?{_ORDER}", (session,))
-        return [(key, _size(*columns)) for _, key, *columns in found]
+        return [(key, _size(*columns)) for key, *columns in found]
 
     def fetch(
         self, connection: sqlite3.Connection, _: rows.Layout, session: str, keys: Sequence[RowKey],
