@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from bench.__main__ import GROUPS
 from bench.money import show
 from bench.table import Row, Table
@@ -62,3 +64,14 @@ def test_benchmark_rows_show_the_ratio_to_their_limit(capsys):
 
     assert [row["ratio"] for row in report["rows"]] == [2.0, None]
     assert report["machine"] == {"processors": 2}
+
+
+@pytest.mark.long(proves=("agents", "rewrite", "files"))
+def test_scans_of_a_large_opencode_database_cost_a_bounded_multiple():
+    """A first scan is compared with bare updates of all parts, a later one with their reading."""
+    done = bench("opencode", "--mb", "60", "--runs", "1", "--json")
+
+    report = json.loads(done.stdout)
+    assert (done.returncode, len(report["rows"])) == (0, 4)
+    ratios = [(row["ratio"], row["most"]) for row in report["rows"][:2]]
+    assert all(ratio < most for ratio, most in ratios)
