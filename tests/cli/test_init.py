@@ -22,11 +22,14 @@ from building.opencode import OPENCODE, unpack
 from building.processes import PROGRAM, error_line, json_output, run
 from building.world import TOP, Conversation
 
-# Records each call and, as the real command does, the server that it is given.
+# Records each call and, as the real command does, the server that it is given. It refuses to be
+# called elsewhere than at home: in a repository, some agents write files.
 AGENT = """#!{python}
 import json, os, sys
 from pathlib import Path
 home, words = Path(os.environ["HOME"]), sys.argv[1:]
+if Path.cwd() != home.resolve():
+    sys.exit("called elsewhere")
 with open(home / "called", "a") as log:
     log.write(json.dumps(["{name}", *words]) + "\\n")
 place = home / "{place}"

@@ -270,9 +270,11 @@ def _systemctl(*question: str) -> str:
 
 
 def _call(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    # In a repository, opencode writes a file below .git, and others may mean its configuration.
+    home = os.path.expanduser("~")
     return subprocess.run(  # noqa: S603  a question, or a command that the user accepted
         list(command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        errors="replace", timeout=timeout, check=False,
+        errors="replace", timeout=timeout, check=False, cwd=home if os.path.isdir(home) else None,
     )  # fmt: skip
 
 

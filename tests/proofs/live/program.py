@@ -23,7 +23,7 @@ def configure(base, root, tables="", **keys):
 def ours(agent, *words, code=0):
     process = subprocess.run(
         [sys.executable, "-m", "brainsurgeon", *words], env=agent.environment,
-        capture_output=True, timeout=120, check=False,
+        capture_output=True, timeout=120, check=False, cwd=agent.environment["HOME"],
     )  # fmt: skip
     assert process.returncode == code, (words, process.stdout[-1500:], process.stderr[-1500:])
     return process.stdout.decode()
