@@ -61,7 +61,8 @@ def estimate(found: Estimate) -> str:
     same = sum(len({bill.tokens_sent for bill in one.policies.values()}) == 1
                for one in found.sessions)  # fmt: skip
     if same:
-        lines.append(f"{counted(same, 'session')} without a difference: {_NO_DIFFERENCE}")
+        why = f"{counted(same, 'session')} without a difference: {_NO_DIFFERENCE}"
+        lines += textwrap.wrap(why, WIDTH)
     return "\n".join([*lines, *textwrap.wrap(ASSUMPTIONS, WIDTH)])
 
 
