@@ -29,6 +29,16 @@ def test_status_sums_the_tokens_recorded_with_each_value(world, conversation, pr
     assert "about 1,600 are not sent any more" in render.status(now, clock())
 
 
+def test_session_that_is_gone_saves_no_tokens(world, pruned, path, clock):
+    """Like the extracted values, the tokens of a removed session do not count any more."""
+    before = status(world.settings(), world.store, clock())
+    path.unlink()
+    now = status(world.settings(), world.store, clock())
+
+    assert (before.store.values_extracted, now.store.values_extracted) == (1, 0)
+    assert before.tokens.tokens_saved > now.tokens.tokens_saved == 0
+
+
 def test_values_outside_requests_save_no_tokens(world, conversation, clock):
     """Values for display only and values of an abandoned branch save no tokens."""
     first = conversation.user()

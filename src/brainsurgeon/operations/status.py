@@ -88,7 +88,7 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
     pid = daemon_holder(settings.state_dir)
     rewrites, runs = store.interrupted_rewrites(), store.runs.newest(_NEWEST)
     since = min([now - _DAY, *(run.at for run in runs)])
-    _, _, archives, tokens = store.sums.current()
+    _, _, archives = store.sums.current()
     logged = store.events.after(store.events.before(since), kinds=("failure", "lapse"))
     failures = [
         event for event in logged
@@ -122,13 +122,20 @@ def status(settings: Settings, store: Store, now: float) -> reports.Status:
             tuple(describe_databases(settings)), tuple(unused_homes(settings)),
         ),
         tokens=reports.TokensStatus(
-            store.calibrations.loads(), tokens, store.savings.total(),
+            store.calibrations.loads(), _tokens_saved(store, seen), store.savings.total(),
             costs_of(store.spending.total(), settings.price_rules()), archives,
         ),
         runs=tuple(runs), failures=tuple(failures[-_NEWEST:]),
         blocked=store.files.blocked(now - BLOCKED),
         troubles=tuple(troubles(settings, store, now, seen.problems, lost, soon)),
     )  # fmt: skip
+
+
+def _tokens_saved(store: Store, seen: Walk) -> int:
+    """Return by how much the next requests are shorter. A session that is gone makes none."""
+    totals = store.extractions.totals()
+    there = {one.record.id for one in seen.sessions if one.file and one.record}
+    return sum(total.tokens for ident, total in totals.items() if ident in there)
 
 
 def _next(trigger: Any, last: float | None, now: float) -> float | None:
@@ -207,7 +214,7 @@ def metrics(settings: Settings, store: Store) -> list[Metric]:
 
 
 def _of_store(store: Store, now: float) -> list[Metric]:
-    values, size, archives, _ = store.sums.current()
+    values, size, archives = store.sums.current()
     interrupted = sum(not rewrite.stays for rewrite in store.interrupted_rewrites())
     files: Counter[str] = Counter()
     for outcome, number in store.sums.outcomes():

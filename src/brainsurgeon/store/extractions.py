@@ -161,6 +161,7 @@ class Totals(Struct, frozen=True):
     values: int = 0  # outside of archives
     bytes_saved: int = 0
     bytes_padded: int = 0  # bytes of values whose place spaces fill
+    tokens: int = 0  # by which the next request is shorter
 
 
 class Extractions(Table):
@@ -315,7 +316,7 @@ class Extractions(Table):
         ]
         rows = self._execute(
             "SELECT p.session_id, d.extraction_id IS NOT NULL, count(*) - count(e.archive_id),"
-            " sum(e.size"
+            " sum(e.tokens), sum(e.size"
             " - coalesce(length(CAST(e.replacement AS BLOB)), length(e.name) + iif(e.block, ?, ?)))"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
             " LEFT JOIN padded d ON d.extraction_id = e.id"
@@ -323,11 +324,11 @@ class Extractions(Table):
             around,
         )
         totals = defaultdict[int, Totals](Totals)
-        for session, is_padded, values, length in rows:
+        for session, is_padded, values, tokens, length in rows:
             before, saved = totals[session], 0 if is_padded else length
             totals[session] = Totals(
                 before.values + values, before.bytes_saved + saved,
-                before.bytes_padded + length - saved,
+                before.bytes_padded + length - saved, before.tokens + tokens,
             )  # fmt: skip
         return dict(totals)
 

@@ -221,12 +221,12 @@ class Sums(Table):
             " GROUP BY e.kind, e.tool ORDER BY 4 DESC, 1, 2"
         ).fetchall()
 
-    def current(self) -> tuple[int, int, int, int]:
-        """Return the numbers of values, of bytes, of archives, and of tokens saved a request."""
-        row: tuple[int, int, int, int] = self._execute(
+    def current(self) -> tuple[int, int, int]:
+        """Return the numbers of values, of bytes, and of archives."""
+        row: tuple[int, int, int] = self._execute(
             "SELECT count(*) - count(e.archive_id),"
             " coalesce(sum(iif(e.archive_id IS NULL, e.size, 0)), 0),"
-            " count(DISTINCT e.archive_id), coalesce(sum(e.tokens), 0)"
+            " count(DISTINCT e.archive_id)"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
             " WHERE p.missed_at IS NULL"
         ).fetchone()
