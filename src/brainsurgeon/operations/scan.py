@@ -227,7 +227,8 @@ class _Scan:
     def _scan_file(self, file: SessionFile) -> None:
         now = self._clock()
         try:
-            if self._memory.visit(file, now):
+            explains = self._report.dry_run and self._only
+            if self._memory.visit(file, now) and not explains:
                 state = self._memory.state_of(file.path)
                 if state and state.outcome == FAILED and state.due_at:
                     why = f"{state.reason}; tried again at {minute(state.due_at)}"
