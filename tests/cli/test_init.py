@@ -14,6 +14,7 @@ import pytest
 
 from brainsurgeon import __version__
 from brainsurgeon.config import load
+from brainsurgeon.errors import FailedError
 from brainsurgeon.operations import init
 from brainsurgeon.operations.init import digest_of
 from building.claude import ClaudeConversation
@@ -565,6 +566,18 @@ def test_init_replaces_no_other_file_and_keeps_the_mode(tmp_path):
     assert (tmp_path / "other").read_text() == "theirs"
     assert sorted(each.name for each in tmp_path.glob("SKILL*")) == ["SKILL.md", "SKILL.md.new"]
     assert (tmp_path / "SKILL.md.new").is_symlink()
+
+
+def test_init_does_nothing_that_it_cannot_record(tmp_path):
+    """On a full disk, one line says so, and no file is left that undo would not remove."""
+    path, record = tmp_path / "SKILL.md", init.Record(str(tmp_path / "state"))
+    with (
+        largest_file(10),
+        pytest.raises(FailedError, match=r"init\.json cannot be written: File too large; nothing"),
+    ):
+        init.carry_out([init.FileStep("skill", str(path), "x", "new")], record)
+
+    assert not path.exists()
 
 
 def test_init_records_a_file_once_that_the_user_removed(tmp_path):

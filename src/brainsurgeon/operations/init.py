@@ -110,7 +110,13 @@ class Record(Struct):
         _remove_empty(self.entries.pop()["directories"])
 
     def _write(self) -> None:
-        _replace_file(self.path, json.dumps({"done": self.entries}, indent=2))
+        try:
+            _replace_file(self.path, json.dumps({"done": self.entries}, indent=2))
+        except OSError as error:
+            raise FailedError(
+                f"{self.path} cannot be written: {error.strerror}; nothing more was done. Remove"
+                " the cause, and run it again"
+            ) from None
 
 
 def _owner(entry: dict[str, Any]) -> str:
