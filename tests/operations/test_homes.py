@@ -10,7 +10,7 @@ from brainsurgeon.agents import AGENTS, agent_of
 from brainsurgeon.agents.described import DESCRIBED_AGENT
 from brainsurgeon.config import RootTable, load
 from brainsurgeon.operations.doctor import doctor
-from brainsurgeon.operations.init import homes, linked, unused_homes
+from brainsurgeon.operations.init import homes, linked, unused_homes, used_homes
 from brainsurgeon.operations.report import report
 from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.scan import scan
@@ -75,6 +75,44 @@ def test_homes_lists_only_existing_homes(own_home):
     assert homes() == []
     (own_home / ".claude" / "projects").mkdir(parents=True)
     assert [home.agent for home in homes()] == ["Claude Code"]
+
+
+def test_an_unreadable_home_is_reported(unprivileged_world, monkeypatch):
+    """Without configuration, its recorded sessions are unreadable, not gone, and a scan fails."""
+    home = unprivileged_world.base
+    monkeypatch.setenv("HOME", str(home))
+    path = home / ".claude/projects/-w/s.jsonl"
+    path.parent.mkdir(parents=True)
+    conversation = ClaudeConversation()
+    for _ in range(4):
+        conversation.turn()
+    path.write_bytes(conversation.bytes())
+    os.utime(path, (time.time() - 9000,) * 2)
+    settings = load()[0]
+    with open_store(settings.state_dir) as store:
+        assert scan(settings, store).values_extracted > 0
+        (home / ".claude").chmod(0)
+        report = scan(settings, store)
+        [session] = listed(settings)
+        found = [one.what for one in doctor(settings, store)]
+        (home / ".claude").chmod(0o700)
+
+    refused = f"{home}/.claude/projects: Permission denied"
+    assert [(place.path, place.reason) for place in report.unreadable if place.failed] == [
+        (f"{home}/.claude/projects", "Permission denied")
+    ]
+    assert (session.state, session.reason) == ("unreadable", refused)
+    assert found.count(refused) == 1
+
+
+def test_init_configures_the_target_of_a_linked_home(all_homes, settings, tmp_path):
+    """A root that is a link is reported as a trouble: `init` and the first scan name its target."""
+    target = tmp_path / "elsewhere"
+    (all_homes / ".claude/projects").rename(target)
+    (all_homes / ".claude/projects").symlink_to(target)
+
+    assert str(target) in [home.path for home in homes()]
+    assert [home.path for home in used_homes(settings)] == [home.path for home in homes()]
 
 
 def test_homes_follow_the_agents_environment_variables(all_homes, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,21 @@ def learn(forms: Formats) -> None:
 
 
 def homes_here() -> list[tuple[Agent, str]]:
-    """Return the agents whose sessions are on this machine, and the directories of these."""
+    """Return the agents whose sessions are on this machine, and the directories of these.
+
+    A directory that this user may not look at counts as there: scans report it as unreadable.
+    """
     candidates = ((agent, agent.home.root()) for agent in AGENTS)
-    return [(agent, root) for agent, root in candidates if root and os.path.isdir(root)]
+    return [(agent, root) for agent, root in candidates if root and _may_be_directory(root)]
+
+
+def _may_be_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def default_roots() -> list[str]:

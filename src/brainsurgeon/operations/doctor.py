@@ -111,7 +111,7 @@ def doctor(settings: Settings, store: Store, *, repair: bool = False) -> list[Fi
     findings += _troubles(settings, store, time.time())
     findings += _roots(settings, store)
     findings += _sessions(settings, store, repair=repair)
-    return findings
+    return list(dict.fromkeys(findings))  # several checks find the same unreadable root
 
 
 def _troubles(settings: Settings, store: Store, now: float) -> Iterator[Finding]:

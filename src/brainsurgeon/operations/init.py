@@ -374,16 +374,24 @@ def _unit_word(text: str) -> str:
 def homes(even_missing: Collection[str] = ()) -> list[FoundHome]:
     here = dict(homes_here())
     return [
-        FoundHome(agent.title, root, agent.home.note if agent in here else "no sessions yet")
+        FoundHome(
+            agent.title, _target(root), agent.home.note if agent in here else "no sessions yet"
+        )
         for agent in AGENTS
         if (root := agent.home.root()) and (agent in here or agent.title in even_missing)
     ]  # fmt: skip
 
 
+def _target(root: str) -> str:
+    """Return the target of a link: a configured root must not be one."""
+    return os.path.realpath(root) if os.path.islink(root) else root
+
+
 def used_homes(settings: Settings) -> list[FoundHome]:
     """Return the homes that are scanned although no configuration names a root."""
-    paths = set() if settings.roots else {root.path for root in settings.root_directories()}
-    return [home for home in homes() if home.path in paths]
+    roots = [] if settings.roots else settings.root_directories()
+    paths = {os.path.realpath(root.path) for root in roots}
+    return [home for home in homes() if os.path.realpath(home.path) in paths]
 
 
 def unused_homes(settings: Settings) -> list[UnusedHome]:
