@@ -71,6 +71,7 @@ def test_option_without_its_value_names_the_help_of_the_command():
     ("init --system", "--systemd and nothing else"),
     ("init --undo --mcp claude", "only --yes or --dry-run"), ("status --open", "--open"),
     ("status --format prometheus --previews", "--previews"), ("status --output file", "--output"),
+    ("restore --all a", "not both"),
 ])  # fmt: skip
 def test_options_without_an_effect_are_refused(cli, words, ignored):
     """An option that a command would ignore is an error: exit 2, one line that names it."""

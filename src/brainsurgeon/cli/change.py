@@ -74,6 +74,7 @@ def restore(
     others = (entry, everything, key, pristine, values, wait)
     options.refuse(
         ("--run can be combined with --session only", run is not None and any(others)),
+        ("restore wants one ENTRY, or --all, not both", everything and limit and not wait),
         ("restore wants one ENTRY, or --all", run is None and everything == bool(entry)),
         ("--key and --values need one ENTRY, not --all", everything and (key or values)),
         ("--dry-run does not wait: it cannot be combined with --wait", dry_run and wait),

@@ -153,7 +153,8 @@ def _print_scan(
     looked = not report.stopped and (is_first or happened or sys.stdout.isatty())
     if looked and not report.files_seen:
         roots = ", ".join(root.path for root in settings.root_directories())
-        options.print_text(f"no session was found below {readable(roots)}")
+        where = "`brainsurgeon init --dry-run` lists where agents keep them"
+        options.print_text(f"no session was found below {readable(roots)}; {where}")
     if retained and (retained.held_back or retained.values_deleted):
         options.print_text(render.runs.retention(retained))
 

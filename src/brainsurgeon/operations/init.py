@@ -160,8 +160,9 @@ def set_up(
     # A service does not have the shell's XDG_CONFIG_HOME.
     default = os.path.expanduser("~/.config/brainsurgeon/config.toml")
     options = () if path == default or path.startswith("/etc/") else ("--config", path)
-    steps = (step, manual, *_completion(program, record))
-    offers = [Offer("a configuration, the man page, completion", steps, asked=True)]
+    completion = tuple(_completion(program, record))
+    title = f"a configuration, the man page{', completion' if completion else ''}"
+    offers = [Offer(title, (step, manual, *completion), asked=True)]
     if systemd or (offer_more and _systemd_runs()):
         offers.append(_systemd(program, options, settings, record, asked=systemd))
     if cron or (offer_more and shutil.which("crontab") and not _systemd_runs()):
@@ -339,8 +340,11 @@ def why_no_agent(setup: Setup) -> str | None:
         return None
     if os.geteuid() == 0 and (user := os.environ.get("SUDO_USER")):
         return f"run `brainsurgeon init` without sudo, as the user who owns the agents ({user})"
-    places = "; ".join(f"{agent.title}: {root}" for agent in AGENTS if (root := agent.home.root()))
-    return f"you have no sessions yet. Agents keep them here: {places}"
+    places = [f"  {agent.title}: {root}" for agent in AGENTS if (root := agent.home.root())]
+    return "\n".join([
+        "you have no sessions yet. Agents keep them here:", *places,
+        "for the logs of other agents, see deploy/docs/describe.md",
+    ])  # fmt: skip
 
 
 def _configuration(homes: Iterable[FoundHome]) -> str:

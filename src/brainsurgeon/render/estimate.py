@@ -87,8 +87,14 @@ def in_one_line(found: Estimate) -> str:
     raw, configured = found.policies["raw"], found.policies["configured"]
     if not raw.tokens_paid:
         return ""
+    calls = counted(found.calls, "recorded call")
+    if (configured.tokens_paid, configured.tokens_sent) == (raw.tokens_paid, raw.tokens_sent):
+        return (
+            f"an estimate: as configured, {calls} would have cost the same"
+            " (`brainsurgeon status --estimate` prints why)"
+        )
     return (
-        f"an estimate: as configured, {counted(found.calls, 'recorded call')} would have cost"
+        f"an estimate: as configured, {calls} would have cost"
         f" {_share(configured.tokens_paid, raw.tokens_paid)} of"
         f" {'their price' if raw.cost_dollars is None else f'${raw.cost_dollars:,.2f}'},"
         f" and sent {_share(configured.tokens_sent, raw.tokens_sent)} of their tokens"

@@ -124,9 +124,10 @@ def used(found: Sequence[reports.FoundHome], config: str) -> list[str]:
         return []
     return [
         "",
-        "The configuration names no roots. These were found:",
+        "No configuration names roots, so the agents that were found are scanned:",
         *(f"  {home.agent}: {safe(home.path)}" for home in found),
-        f"To keep to some of them, put only these into {safe(config)}:",
+        "`brainsurgeon init` writes a configuration with these roots. To scan only some of them,",
+        f"put only their lines into {safe(config)}:",
         *(
             f"  {line}"
             for home in found
@@ -452,7 +453,7 @@ def _some(lines: Iterable[str]) -> list[str]:
 def _savings(store: reports.StoreStatus, tokens: reports.TokensStatus) -> list[str]:
     place = safe(store.store_path)
     if not store.store_size_bytes:
-        return [f"store      none yet: the first value makes it in {place}"]
+        return [f"store      none yet: the first scan makes it in {place}"]
     net = store.bytes_saved - store.store_size_bytes
     return [
         f"saved      {bytes_(store.bytes_saved)} in {counted(store.values_extracted, 'value')}",
