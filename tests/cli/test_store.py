@@ -95,6 +95,16 @@ def test_store_backup_names_why_a_place_is_none(unprivileged_world):
         assert (result.returncode, error_line(result)) == (2, f"brainsurgeon: {parent}: {why}")
 
 
+def test_first_scan_names_a_missing_root_once(own_home):
+    """A root that cannot be read is not also said to have no sessions."""
+    config = own_home / "config.toml"
+    config.write_text(f'[[roots]]\npath = "{own_home}/away"\n')
+    result = run("scan", "--config", config)
+
+    assert result.returncode == 1
+    assert result.stdout.count(b"/away") == 1
+
+
 def test_first_scan_without_sessions_says_where_it_looked(own_home):
     """The later ones print nothing, for cron mails what is printed."""
     first = run("scan").stdout.decode()

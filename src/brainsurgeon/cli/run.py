@@ -151,7 +151,7 @@ def _print_scan(
         for line in render.runs.report(report, options.config_file(), sessions=texts):
             options.print_text(line)
     looked = not report.stopped and (is_first or happened or sys.stdout.isatty())
-    if looked and not report.files_seen:
+    if looked and not report.files_seen and not report.failed:
         roots = ", ".join(root.path for root in settings.root_directories())
         where = "`brainsurgeon init --dry-run` lists where agents keep them"
         options.print_text(f"no session was found below {readable(roots)}; {where}")
