@@ -5,13 +5,14 @@ import re
 import time
 
 import pytest
+from msgspec.structs import asdict
 
-from brainsurgeon.errors import NotFoundError
+from brainsurgeon.errors import FailedError, NotFoundError
 from brainsurgeon.files import exchange, retire
 from brainsurgeon.model.reports import Watch
 from brainsurgeon.model.text import iso
 from brainsurgeon.model.turns import RATE
-from brainsurgeon.operations.restore import overfull_after, restore_all
+from brainsurgeon.operations.restore import How, overfull_after, restore, restore_all
 from brainsurgeon.operations.sessions import context
 from brainsurgeon.operations.set_extractable import set_extractable
 from brainsurgeon.render.sessions import restored_json, set_json
@@ -26,6 +27,7 @@ from building.world import (
     close_turn,
     entry_text,
     file_states,
+    fork,
     open_turn,
     pin,
     raw_line,
@@ -78,6 +80,66 @@ def test_dry_run_of_a_restore_reports_what_the_restore_does(world, conversation,
         key: fact for key, fact in done.items() if key not in varies
     }
     assert text.endswith("nothing was written\n")
+
+
+def copied(path, _conversation):
+    os.utime(fork(path, OTHER), (1, 1))
+    return OTHER
+
+
+def copied_and_busy(path, conversation):
+    conversation.user("and now?")
+    fork(path, OTHER, ending=conversation.lines[-1:])
+    return OTHER
+
+
+def hard_linked(path, _conversation):
+    os.link(path, path.with_name("other"))
+    return "s"
+
+
+def moved(path, _conversation):
+    path.rename(path.with_name("moved.jsonl"))
+    return "moved"
+
+
+@pytest.mark.parametrize("change", [copied, copied_and_busy, hard_linked, moved])
+@pytest.mark.parametrize("pristine", [False, True])
+@pytest.mark.parametrize("what", ["entry", "all"])
+def test_dry_run_of_a_restore_foresees_its_errors(
+    world, conversation, path, clock, change, pristine, what
+):
+    """It says what the restore says of a session that moved, waits or is not in the store yet."""
+    ident = add_two_values(conversation)
+    world.put("s.jsonl", conversation.bytes())
+    world.scan()
+    world.restore(ident, keys=("message.details.content",))
+    world.store._connection.execute("UPDATE extractions SET blob_id = NULL, expired_at = 1, "
+                                    "expired_why = 'x' WHERE path LIKE '%aggregated%'")  # fmt: skip
+    session, settings, answers = change(path, conversation), world.settings(), []
+    before = file_states(world.root), world.store._connection.total_changes
+    for dry_run in (True, False):
+        try:
+            if what == "all":
+                [answer] = restore_all(
+                    settings, world.store, clock=clock, session=session, pristine=pristine,
+                    dry_run=dry_run,
+                )  # fmt: skip
+                facts = {**asdict(answer), "reason": answer.reason.partition("; the request")[0]}
+            else:
+                how = How(("message.content.0.text",), pristine=pristine, dry_run=dry_run)
+                answer = restore(
+                    settings, world.store, ident, clock=clock, session=session, how=how
+                )
+                varies = {"dry_run", "at", "kept_until", "answer_id", "redaction", "restored_by"}
+                facts = {key: fact for key, fact in asdict(answer).items() if key not in varies}
+        except FailedError as error:
+            facts = {"error": str(error).partition("; nothing was changed: ")[0]}
+        answers.append(facts)
+        if dry_run:
+            assert (file_states(world.root), world.store._connection.total_changes) == before
+
+    assert answers[0] == answers[1]
 
 
 def test_dry_run_of_a_restore_names_why_it_would_wait(world, conversation, pruned, path, clock):

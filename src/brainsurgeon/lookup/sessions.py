@@ -81,6 +81,19 @@ def note_record(store: Store, session: AnyOpen) -> SessionRecord:
         return note_within(store, session)
 
 
+_NEW = -1  # the id of a record that is not in the store
+
+
+def _as_noted(store: Store, session: AnyOpen) -> SessionRecord:
+    """Return the record that `note_record` would write."""
+    file, record = session.file, find_record(store, session)
+    return SessionRecord(
+        record.id if record else _NEW, path_text(file.agent), file.agent_directory,
+        path_text(file.session), file.path, file.root, session.form.name,
+        session.identity or (record.identity if record else None),
+    )  # fmt: skip
+
+
 def note_found(store: Store, session: AnyOpen) -> SessionRecord | None:
     """Note a recorded session. A session whose path another one took is missing from now on."""
     if find_record(store, session):
@@ -414,17 +427,19 @@ def _names(session: Session, ids: list[str]) -> set[str]:
     return names | {readable(name) for name in names}
 
 
-def with_record(store: Store, session: Session) -> Session:
+def with_record(store: Store, session: Session, *, dry_run: bool = False) -> Session:
     """Update or create the record of a session, if its file can be read.
 
-    Raises FailedError or BusyError if there is no record and the file cannot be read.
+    With `dry_run`, the store stays as it is. Raises FailedError or BusyError if there is no record
+    and the file cannot be read.
     """
     file = session.file
     if file is None:
         return session
     try:
         with open_to_show(file) as opened:
-            return replace(session, record=note_record(store, opened))
+            note = _as_noted if dry_run else note_record
+            return replace(session, record=note(store, opened))
     except (BusyError, FailedError):
         if session.record is None:
             raise

@@ -141,7 +141,7 @@ def _found(
     file, texts = file_of(named.session), entries.json_texts(store, values)
     shown, same_as = entries.contents(entries.without_screen(values, how.keys), texts)
     content = how.select(shown)  # before the session is recorded: it may raise an error
-    session = named.session if how.dry_run else with_record(store, named.session)
+    session = with_record(store, named.session, dry_run=how.dry_run)
     record, now = recorded(session), clock()
     redaction = Request(record.id, "redact", now, entry_id, lapses_at=now + _REDACTION_WAIT)
     answer = reports.RestoreAnswer(
@@ -171,8 +171,9 @@ def _carried_out(
     while True:
         try:
             with nullcontext() if how.dry_run else store.runs.run("restore", now):
-                act = _would_carry_out if how.dry_run else carry_out
-                plan, rewrite = act(settings, store, file, wanted.record, requests, clock)
+                plan, rewrite = carry_out(
+                    settings, store, file, wanted.record, requests, clock, dry_run=how.dry_run
+                )
                 return plan, plan.not_done + (() if finish(rewrite) else (UNFINISHED,))
         except NotIdleError:
             if clock() >= now + how.wait:
@@ -184,16 +185,6 @@ def _carried_out(
                 raise
             _wait_for(settings, store, file, requests, now)
             raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
-
-
-def _would_carry_out(
-    settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    asked: tuple[Request, ...], clock: Callable[[], float],
-) -> tuple[Plan, None]:  # fmt: skip
-    """Return the plan of `carry_out`, without carrying it out. Raises NotIdleError, too."""
-    if why := _why_not_idle(settings, store, file, clock()):
-        raise NotIdleError(why)
-    return _plan(settings, store, file, record, asked, clock()), None
 
 
 def _wait_for(
@@ -300,7 +291,7 @@ def restore_all(
             return reports.SessionRestore(item.title, "failed", reason=str(why)), None
 
     listed = _selected(settings, store, session)
-    chosen = [with_record(store, item) if item.record and not dry_run else item for item in listed]
+    chosen = [with_record(store, item, dry_run=dry_run) if item.record else item for item in listed]
     from brainsurgeon.operations.doctor import placeholders_in_archives  # noqa: PLC0415  slow
 
     archives = [] if session else list(placeholders_in_archives(settings))
@@ -406,10 +397,10 @@ def _restore_session(
 ) -> tuple[reports.SessionRestore, Rewrite | None]:  # fmt: skip
     now, title = clock(), session.title
     if session.file and session.record is None:
-        answer = _without_record(settings, store, title, session.file, now, dry_run=dry_run)
+        answer = _without_record(settings, store, title, session.file, now)
         if answer is not None:
             return answer, None
-        session = with_record(store, session)
+        session = with_record(store, session, dry_run=dry_run)
     request = Request(recorded(session).id, "restore", now, pristine=pristine)
     plans: list[Plan] = []
     restored = set[int]()
@@ -468,8 +459,8 @@ def _change(
             return kind(title, "failed", reason=reason, left=(session.path,)), None
         return kind(title, "gone", reason="its file is gone"), None
     try:
-        act = _would_carry_out if dry_run else carry_out
-        return act(settings, store, file, recorded(session), (request,), clock)
+        record = recorded(session)
+        return carry_out(settings, store, file, record, (request,), clock, dry_run=dry_run)
     except NotIdleError as why:
         if not (dry_run or is_archive(file)):  # no scan carries out requests there
             _record_pending(settings, store, file, request, str(why))
@@ -503,7 +494,7 @@ def _left(plan: Plan) -> tuple[str, ...]:
 
 
 def _without_record(
-    settings: Settings, store: Store, title: str, file: SessionFile, now: float, *, dry_run: bool
+    settings: Settings, store: Store, title: str, file: SessionFile, now: float
 ) -> reports.SessionRestore | None:
     try:
         with open_session(file) as opened:
@@ -514,8 +505,7 @@ def _without_record(
         error = str(why) if isinstance(why, BusyError) else why.strerror or type(why).__name__
         return reports.SessionRestore(title, "failed", reason=f"{error}; {UNSEEN}")
     if plan.restorations or plan.fields:
-        count = plan.values_restored
-        return reports.SessionRestore(title, "restored", count) if dry_run else None
+        return None
     state = "nothing restored" if plan.handled.unrestored else "nothing to undo"
     lost = any(one.why == NO_RECORD for one in plan.handled.unrestored)
     return reports.SessionRestore(title, state, reason=LOST if lost else "", left=_left(plan))
@@ -577,7 +567,7 @@ def _chosen(
     while True:
         listed = all_sessions(settings, store, with_former_roots=True)
         sessions = [
-            with_record(store, item) if item.record and not dry_run else item for item in listed
+            with_record(store, item, dry_run=dry_run) if item.record else item for item in listed
         ]
         pairs = zip(listed, sessions, strict=True)
         if all(not old.record or old.record.id == recorded(new).id for old, new in pairs):

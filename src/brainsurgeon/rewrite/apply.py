@@ -617,18 +617,24 @@ class Batch:
             yield waiting
 
 
+def _check_changeable(change: Change) -> None:
+    """Raise NotIdleError or ObstacleError if a plan has to wait."""
+    if change.plan.deferred:
+        raise NotIdleError(change.plan.deferred)
+    if change.plan.edits:
+        check_mount(change.examined.session)
+
+
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
     """Carry out a plan. Raises NotIdleError if all of it, or a part, has to wait."""
+    _check_changeable(change)
     examined, plan = change.examined, change.plan
-    if plan.deferred:
-        raise NotIdleError(plan.deferred)
     if not plan.edits:
         if plan.handled.fields_gone:
             with store.transaction():
                 store.fields.undo(change.session_id, plan.handled.fields_gone)
                 store.files.forget([examined.session.file.path])  # else it counts as unchanged
         return None
-    check_mount(examined.session)
     savings = count_savings(examined, plan)
     [result] = apply(store, [change], clock)
     if isinstance(result, RefusedError):  # temporary: the session was valid when examined
@@ -678,11 +684,12 @@ def examine_to_change(
 
 def carry_out(
     settings: Settings, store: Store, file: SessionFile, record: SessionRecord,
-    asked: tuple[Request, ...], clock: Callable[[], float],
+    asked: tuple[Request, ...], clock: Callable[[], float], *, dry_run: bool = False,
 ) -> tuple[Plan, Rewrite | None]:  # fmt: skip
     """Carry out `asked` and pending requests; extract nothing. The caller finishes the rewrite.
 
     If an agent at work would see restored values at once, they do not wait: other requests do.
+    With `dry_run`, nothing is written, and the same errors are raised.
     """
     at_work = bool(asked) and all(one.action == "restore" for one in asked) and rereads(file)
     for left in range(_ATTEMPTS if at_work else 1, 0, -1):
@@ -691,7 +698,11 @@ def carry_out(
             with opened as found:
                 examined = replace(found, record=record, asked=asked)
                 plan = _plan_of_requests(examined, at_work=at_work)
-                return plan, apply_quiet(store, Change(examined, plan), clock)
+                change = Change(examined, plan)
+                if dry_run:
+                    _check_changeable(change)
+                    return plan, None
+                return plan, apply_quiet(store, change, clock)
         except NotIdleError:
             if left == 1:
                 raise

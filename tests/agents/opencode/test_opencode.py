@@ -12,6 +12,7 @@ from brainsurgeon.files.transactions import NOT_WAL
 from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.operations.doctor import doctor
+from brainsurgeon.operations.restore import How, restore, restore_all
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import describe_databases, status
 from building.opencode import (
@@ -216,6 +217,26 @@ def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world):
     world.clock.now += 300
     world.scan(**RULES)
     assert world.data(OUTPUT)["state"] == original["state"]
+
+
+@pytest.mark.parametrize("model", ["gpt-5.5", "claude-opus-5-5"])
+def test_dry_run_of_a_restore_foresees_whether_it_waits_for_a_turn(world, model):
+    """Within a turn, it says the same as the restore, for a part and for a session."""
+    world.scan(**RULES)
+    now = int(world.clock.now * 1000)
+    prompt = {"role": "user", "time": {"created": now}, "model": {"modelID": model}}
+    world.write("INSERT INTO message VALUES ('msg_3', ?, ?, ?, ?)", WHOLE, now, now,
+                json.dumps(prompt))  # fmt: skip
+    before, settings = world.rows(), world.settings(quiet_seconds=60)
+
+    seen = restore(settings, world.store, OUTPUT, clock=world.clock, session=WHOLE,
+                   how=How(dry_run=True))  # fmt: skip
+    [all_seen] = restore_all(settings, world.store, clock=world.clock, session=WHOLE, dry_run=True)
+
+    assert world.rows() == before
+    assert seen.pending == world.restore(OUTPUT, session=WHOLE, quiet_seconds=60).pending
+    [done] = world.restore_all(WHOLE, quiet_seconds=60)
+    assert (all_seen.state, seen.pending) == (done.state, done.state == "pending")
 
 
 def test_copies_in_a_fork_resolve(world):
