@@ -782,6 +782,19 @@ def test_init_installs_completion_for_the_shell(newcomer):
     assert not script.exists()
 
 
+@pytest.mark.parametrize("program", [
+    ("/nowhere/brainsurgeon",), ("sh", "-c", "echo half; exit 1"), (sys.executable, "-m", "no"),
+], ids=["missing", "fails", "module"])  # fmt: skip
+def test_init_installs_no_completion_that_the_program_did_not_print(newcomer, monkeypatch, program):
+    """If the program cannot print a complete script, the other files are installed without it."""
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    setup = init.set_up(
+        program, None, systemd=False, cron=False, mcp=(), plugin=None, offer_more=False
+    )
+
+    assert [step.what for step in setup.offers[0].steps] == ["configuration", "man page"]
+
+
 def test_init_undo_prints_how_to_purge_the_store(newcomer):
     """If only the removed configuration named the state directory, the printed command names it."""
     state = newcomer.home / "state directory"

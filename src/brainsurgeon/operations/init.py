@@ -181,9 +181,13 @@ def _completion(program: Command, record: Record) -> Iterator[FileStep]:
     directories = {"bash": "~/.local/share/bash-completion/completions/brainsurgeon",
                    "fish": "~/.config/fish/completions/brainsurgeon.fish"}  # fmt: skip
     shell = os.path.basename(os.environ.get("SHELL", ""))
-    if path := directories.get(shell):
-        script = _call(("env", f"_BRAINSURGEON_COMPLETE=source_{shell}", *program), 20).stdout
-        yield _file_step(f"completion for {shell}", os.path.expanduser(path), script, record)
+    if not (path := directories.get(shell)):
+        return
+    with suppress(OSError, subprocess.TimeoutExpired):  # it can be installed later
+        made = _call(("env", f"_BRAINSURGEON_COMPLETE=source_{shell}", *program), 20)
+        if made.returncode == 0 and made.stdout:
+            where = os.path.expanduser(path)
+            yield _file_step(f"completion for {shell}", where, made.stdout, record)
 
 
 def _systemd(
