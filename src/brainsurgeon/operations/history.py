@@ -83,14 +83,15 @@ class _Reader:
         self._ids: set[int] = set()
 
     def after(self, store: Store, seen: int, until: int | None = None) -> list[Event]:
-        if self._name is not None and not self._ids:
+        # Of a session with several files, some may have no record yet.
+        if self._name is not None and len(self._ids) < max(1, len(self._paths)):
             if not self._paths:
                 session = session_named(self._settings, store, self._name, with_former_roots=True)
                 self._paths = [part.path for part in session.parts]
                 records = session.records
             else:
                 records = [*filter(None, map(store.sessions.at, self._paths))]
-            self._ids = {record.id for record in records}
+            self._ids |= {record.id for record in records}
         ids = None if self._name is None else self._ids
         return store.events.after(seen, kinds=self._kinds, sessions=ids, until=until)
 

@@ -75,8 +75,10 @@ def end(
     settings: Settings, store: Store, now: float, *, sessions: Iterable[str] = ()
 ) -> tuple[Pause, ...]:
     """End the pauses of some sessions, or every pause. Return those that remain."""
-    named = [session_named(settings, store, name).path for name in sessions]
-    paths = {*named, *map(_place, named)}
+    named = (session_named(settings, store, name) for name in sessions)
+    paths = {
+        place for one in named for part in one.parts for place in (part.path, _place(part.path))
+    }
     with store.transaction():
         kept = {
             path: one for path, one in pauses(store, now).by_path.items()

@@ -10,7 +10,7 @@ from brainsurgeon.agents.codex.home import files_of
 from brainsurgeon.lookup.scope import Scope
 from brainsurgeon.lookup.sessions import all_sessions, session_named
 from brainsurgeon.mcp_server.answering import answer
-from brainsurgeon.operations.history import events
+from brainsurgeon.operations.history import events, follow
 from brainsurgeon.operations.pause import end, pause
 from brainsurgeon.operations.sessions import context, sessions
 from brainsurgeon.operations.show import cat, show
@@ -119,6 +119,37 @@ def test_an_open_turn_in_the_newest_page_defers_all(codex, files):
     assert sorted(one.state for one in listed) == ["busy", "idle"]
     codex.scan(**LEAN, abandoned_after="30m")
     assert taken(files) == [True] * 3
+
+
+def test_a_thread_with_an_id_without_a_time_goes_on_in_its_page(codex, files):
+    """Threads of 2025 had random ids, which may be above those of all pages."""
+    own, old = thread_id(1), "f7c2d0aa-3d1c-4f5e-9a77-0d1f3a61e424"
+    moved = [path.with_name(path.name.replace(own, old, 1)) for path in files]
+    for path, to in zip(files, moved, strict=True):
+        path.rename(to)
+    append(moved[2], [{"type": "event_msg", "payload": {"type": "task_started", "turn_id": "t"}}])
+    os.utime(moved[2], (time.time() - 3600,) * 2)
+    parts = session_named(codex.settings(), codex.store, old).parts
+    codex.scan(**LEAN, abandoned_after="2h")
+
+    assert [part.path for part in parts] == [str(path) for path in reversed(moved)]
+    assert taken(moved) == [False] * 3
+
+
+def test_followed_events_of_a_thread_are_those_of_all_its_pages(codex, files):
+    """Also of a page that gets its record only while they are followed."""
+    codex.scan(**LEAN, only=[str(files[0])], named=True)
+    assert taken(files) == [True, False, False]
+
+    def scan_rest():
+        if taken(files)[2]:
+            return False
+        codex.scan(**LEAN)
+        return True
+
+    kinds, settings = ["extraction"], codex.settings()
+    lists = follow(settings, since="0", session=thread_id(1), kinds=kinds, wait=scan_rest)
+    assert [len(found) for found in lists] == [1, 2]
 
 
 def test_a_page_that_changed_just_now_defers_all(codex, files):

@@ -36,6 +36,15 @@ def key_of(path: str) -> str:
     return (found["file"] or found["thread"]) if found else ""
 
 
+def page_of(path: str) -> str:
+    """Return the id of a later file of a thread, which begins with its time, or "" for the first.
+
+    The id of a thread may be of an older kind, without a time.
+    """
+    found = _THREAD.search(path)
+    return (found["file"] or "") if found else ""
+
+
 @lru_cache(1)
 def files_of(home: str, _moment: float) -> Mapping[str, Sequence[str]]:
     """Return the files of each thread in a home, also compressed ones, as they were at a moment."""
@@ -51,7 +60,7 @@ def files_of(home: str, _moment: float) -> Mapping[str, Sequence[str]]:
 def newest_of(home: str, thread: str, moment: float) -> str:
     """Return the newest file of a thread, in which it goes on, or ""."""
     paths = files_of(home, moment).get(thread, ())
-    return max(filter(thread_of, paths), key=key_of, default="")
+    return max(filter(thread_of, paths), key=page_of, default="")
 
 
 class CodexHome(Home):
@@ -65,7 +74,7 @@ class CodexHome(Home):
 
     def part(self, path: str) -> tuple[str, str] | None:
         at = thread_of(path)
-        return ("/".join(at), key_of(path)) if at else None  # ids begin with their time
+        return ("/".join(at), page_of(path)) if at else None
 
     def root(self) -> str:
         return os.path.join(home_directory(), "sessions")

@@ -11,7 +11,7 @@ from typing import Any
 from brainsurgeon.agents.agent import Presence
 from brainsurgeon.agents.codex import offsets
 from brainsurgeon.agents.codex.format import Codex
-from brainsurgeon.agents.codex.home import home_directory, key_of, newest_of, thread_of
+from brainsurgeon.agents.codex.home import home_directory, newest_of, page_of, thread_of
 from brainsurgeon.agents.codex.locks import LOCKS, writer_locks
 from brainsurgeon.agents.codex.offsets import Edges, Repair, explained
 from brainsurgeon.files.reading import RefusedError, plain_file
@@ -32,7 +32,7 @@ class CodexPresence(Presence):
         busy_check = super().busy_check(directory, path, clock, quiet, abandoned_after)
         if at := thread_of(path):
             newest = newest_of(*at, time.monotonic() // _MOMENT)
-            if key_of(newest) > key_of(path):
+            if page_of(newest) > page_of(path):
                 busy_check = BusyCheck(
                     "the newest file of its thread",
                     lambda: _at_work(newest, clock(), quiet, abandoned_after),
