@@ -32,6 +32,7 @@ class Removal(RemovedValue, frozen=True, kw_only=True):
     how: How = "extract"
     # The id of the extraction that stands there: its stored value is what the agent wrote.
     takes_over: int | None = None
+    hashed: int | None = None  # as of the value
 
     @property
     def contains_name(self) -> bool:
@@ -229,11 +230,19 @@ class Plan(Struct, frozen=True):
 
     @property
     def values(self) -> tuple[Removal, ...]:
-        """What is extracted, once for each value: copies of it may be in several places."""
+        """What is extracted, once for each value: copies of it may be in several places.
+
+        Other values of entries whose ids come again are no copies. Not every copy has a hash.
+        """
         by_value = {
-            (one.entry_id, one.name, one.path, one.end - one.start): one for one in self.extracted
+            ((one.entry_id, one.name, one.path, one.end - one.start), one.hashed): one
+            for one in self.extracted
         }
-        return tuple(by_value.values())
+        hashed = {place for place, number in by_value if number is not None}
+        return tuple([
+            one for (place, number), one in by_value.items()
+            if number is not None or place not in hashed
+        ])  # fmt: skip
 
     @property
     def values_restored(self) -> int:

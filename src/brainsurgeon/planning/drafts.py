@@ -163,7 +163,7 @@ class Drafts:
                 value.call, None, parsed.rest, tokens=self._saved(value, token) if sent else 0,
                 start=start + parsed.offset, end=end + parsed.offset, new=token,
                 forced=why.forced, reason=once(why.reason, why.reason),
-                how="extract" if value.instead is None else "empty",
+                how="extract" if value.instead is None else "empty", hashed=value.hashed,
             )  # fmt: skip
 
     def _saved(self, value: Value, token: bytes) -> int:

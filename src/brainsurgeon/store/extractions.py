@@ -257,6 +257,10 @@ class Extractions(Table):
             "UPDATE extractions SET tokens = max(tokens, ?) WHERE id = ?",
             (edit.tokens, extraction_id),
         )  # fmt: skip
+        self._execute(
+            "INSERT INTO copies VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1",
+            (extraction_id,),
+        )
 
     def add(self, edit: Removal, **columns: object) -> int:
         """`columns` are those that `edit` lacks."""
@@ -316,10 +320,11 @@ class Extractions(Table):
         ]
         rows = self._execute(
             "SELECT p.session_id, d.extraction_id IS NOT NULL, count(*) - count(e.archive_id),"
-            " sum(e.tokens), sum(e.size"
-            " - coalesce(length(CAST(e.replacement AS BLOB)), length(e.name) + iif(e.block, ?, ?)))"
+            " sum(e.tokens), sum((1 + coalesce(c.number, 0)) * (e.size - coalesce("
+            "length(CAST(e.replacement AS BLOB)), length(e.name) + iif(e.block, ?, ?))))"
             " FROM placements p JOIN extractions e ON e.id = p.extraction_id"
             " LEFT JOIN padded d ON d.extraction_id = e.id"
+            " LEFT JOIN copies c ON c.extraction_id = e.id AND e.session_id = p.session_id"
             " WHERE p.missed_at IS NULL GROUP BY 1, 2",
             around,
         )

@@ -35,7 +35,8 @@ LOST = "lost with a damaged store"
 # Replaces lost paths. An empty path would mean the working directory, and an agent that works there
 # could see sessions of other agents.
 NOWHERE = b"/lost-with-a-damaged-store"
-# The next scan fills these again. Only the costs of deleted sessions are lost.
+# The next scan fills these again. Only the costs of deleted sessions are lost, and figures: what is
+# padded, and how often a value stands.
 _LEFT_OUT = frozenset({
     "files", "resumes", "row_columns", "spending", "counted_calls", *ADDED,
 })  # fmt: skip

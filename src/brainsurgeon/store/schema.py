@@ -267,6 +267,8 @@ ADDED = {
     ),
     # Extractions behind whose placeholder spaces fill the place of the value: they save no bytes.
     "padded": "TABLE padded (extraction_id INTEGER PRIMARY KEY) STRICT",
+    # How many further places of its session the value of an extraction left.
+    "copies": "TABLE copies (extraction_id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT",
     # Placeholders whose file (a session or an archive) is gone, and where and when a retention run
     # found that.
     "vanished": (

@@ -348,6 +348,34 @@ def test_a_value_counts_once_however_often_it_stands(gemini):
     assert gemini.store.runs.newest(1)[0].facts["restored"] == 5
 
 
+def test_saved_bytes_count_every_place_of_a_value(gemini):
+    """They are what the file lost, also after the next look and after a restore."""
+    path = gemini.chat(chat_with_everything())
+    before = path.stat().st_size
+    for age in (5000, 4000):
+        gemini.scan(**LEAN)
+        [listed] = sessions(gemini.settings(), gemini.store, gemini.clock())
+        assert listed.bytes_saved == pytest.approx(before - path.stat().st_size, rel=0.01)
+        gemini.put(path, path.read_bytes(), age=age)
+    gemini.restore_all(pristine=True)
+    [listed] = sessions(gemini.settings(), gemini.store, gemini.clock())
+    assert listed.bytes_saved == 0
+
+
+def test_values_of_calls_with_one_id_are_counted_apart(gemini):
+    """A model that numbers its calls begins anew in each turn: equal lengths prove no copy."""
+    chat = Chat()
+    for text in (LONG, LONG[::-1], LONG.upper(), LONG):
+        chat.turn("read_file__fc_1_0", text)
+    chat.resume()
+    gemini.chat(chat)
+    planned = gemini.scan(dry_run=True, **LEAN).sessions[0].plan.values
+    report = gemini.scan(**LEAN)
+
+    assert len(planned) == report.values_extracted == 3
+    assert gemini.store.runs.newest(1)[0].facts["extracted"] == 3
+
+
 def test_a_rollback_fills_every_copy(gemini):
     """Nothing of the run is left, and no value counts as changed since."""
     path = gemini.chat(chat_with_everything())
