@@ -179,6 +179,8 @@ def outcome_lines(outcome: Outcome, dry_run: bool, *, verbose: bool = False) -> 
         plan = outcome.plan if dry_run else None
         return [why, *(_explain(plan, verbose=verbose) if plan else ())]
     sizes = f"{bytes_(outcome.bytes_before)} -> {bytes_(outcome.bytes_after)}"
+    if outcome.executed.values and outcome.bytes_before == outcome.bytes_after:
+        sizes += " (with spaces: that saves tokens, no disk space)"
     step = f", step {outcome.full.step}" if outcome.full and outcome.full.step else ""
     lines = [f"{name}: {'would be ' if dry_run else ''}{outcome.reason}, {sizes}{step}"]
     if outcome.plan:

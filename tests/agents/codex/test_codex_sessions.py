@@ -93,12 +93,13 @@ def test_a_paginated_file_keeps_what_no_request_contains(codex):
 def test_spaces_do_not_count_as_saved_bytes(codex):
     """What keeps the size of a file saves tokens, but no disk space: that is said."""
     codex.sample("paginated-0.171.0")
-    codex.scan(**LEAN)
+    scanned = "\n".join(runs.report(codex.scan(**LEAN), "config.toml"))
     [page] = sessions(codex.settings(**LEAN), codex.store, codex.clock())
     seen = status(codex.settings(**LEAN), codex.store, codex.clock())
 
     assert (page.bytes_saved, seen.store.bytes_saved) == (0, 0)
     assert page.bytes_padded == seen.store.bytes_padded > 5000
+    assert "saves tokens, no disk space" in scanned
     assert "saves tokens, no disk space" in rendered.sessions([page], codex.clock())
     assert "saves tokens, no disk space" in runs.status(seen, codex.clock(), "config.toml")
 
