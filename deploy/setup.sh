@@ -23,7 +23,7 @@ set_up() {
     if [ "$(cat .venv/.set-up 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
-    echo "setting up .venv with $("$python" --version) ..." >&2
+    echo "setting up .venv with $("$python" --version): this takes a minute or two ..." >&2
     if ! "$python" -m venv .venv; then
         echo "this Python cannot make a virtual environment (Debian: apt install python3-venv)" >&2
         return 1

@@ -116,9 +116,11 @@ def test_check_of_a_file_that_is_not_there_is_a_wrong_argument(described):
     """As with every other file that an argument names: exit 2, one line."""
     log, config = described()
     result = check(log.with_name("absent.jsonl"), config)
+    of_directory = check(log.parent, config)
 
-    assert result.returncode == 2
+    assert result.returncode == of_directory.returncode == 2
     assert "absent.jsonl: No such file or directory; name another file" in error_line(result)
+    assert "not a regular file; name another file" in error_line(of_directory)
 
 
 def test_check_and_scan_agree_whether_a_session_is_idle(described):

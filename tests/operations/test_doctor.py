@@ -18,7 +18,7 @@ from brainsurgeon.operations import doctor as doctor_module
 from brainsurgeon.operations.status import status
 from brainsurgeon.store import database as opening
 from building.claw import migrate
-from building.world import Conversation, add_two_values, pin
+from building.world import Conversation, add_two_values, pin, put_session
 
 STRAY = ".brainsurgeon-0123456789abcdef.tmp"
 
@@ -108,6 +108,19 @@ def test_doctor_reports_a_sound_world_and_changes_nothing(pruned, doctor):
     assert matching(findings, "2 stored values match their digest")
     assert matching(findings, "leases work")
     assert all_files(pruned) == before
+
+
+def test_doctor_reports_a_store_that_cannot_be_written(unprivileged_world, conversation):
+    """A store file that this user may only read is an error, with the command that helps."""
+    put_session(unprivileged_world, conversation)
+    unprivileged_world.scan(keep_recent=0)
+    unprivileged_world.close()
+    (unprivileged_world.state / "store.db").chmod(0o400)
+    found = doctor_module.doctor(unprivileged_world.settings(), unprivileged_world.no_store)
+
+    assert [one.advice for one in found if "store.db cannot be written" in one.what] == [
+        f"chmod 600 {unprivileged_world.state}/store.db"
+    ]
 
 
 def test_doctor_creates_no_store(world, doctor):

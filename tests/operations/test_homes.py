@@ -106,13 +106,14 @@ def test_an_unreadable_home_is_reported(unprivileged_world, monkeypatch):
 
 
 def test_init_configures_the_target_of_a_linked_home(all_homes, settings, tmp_path):
-    """A root that is a link is reported as a trouble: `init` and the first scan name its target."""
+    """A root that is a link is a trouble: `init` and scans without configuration use its target."""
     target = tmp_path / "elsewhere"
     (all_homes / ".claude/projects").rename(target)
     (all_homes / ".claude/projects").symlink_to(target)
 
     assert str(target) in [home.path for home in homes()]
     assert [home.path for home in used_homes(settings)] == [home.path for home in homes()]
+    assert str(target) in [root.path for root in settings.root_directories()]
 
 
 def test_homes_follow_the_agents_environment_variables(all_homes, monkeypatch, tmp_path):

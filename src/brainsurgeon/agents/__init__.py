@@ -82,10 +82,15 @@ def learn(forms: Formats) -> None:
 def homes_here() -> list[tuple[Agent, str]]:
     """Return the agents whose sessions are on this machine, and the directories of these.
 
-    A directory that this user may not look at counts as there: scans report it as unreadable.
+    A directory that this user may not look at counts as there: scans report it as unreadable. Of a
+    link, the target is returned: a root must not be a link.
     """
-    candidates = ((agent, agent.home.root()) for agent in AGENTS)
+    candidates = ((agent, _target(agent.home.root())) for agent in AGENTS)
     return [(agent, root) for agent, root in candidates if root and _may_be_directory(root)]
+
+
+def _target(root: str) -> str:
+    return os.path.realpath(root) if os.path.islink(root) else root
 
 
 def _may_be_directory(path: str) -> bool:
@@ -103,7 +108,7 @@ def default_roots() -> list[str]:
     That is the root of the first agent if a session is below it or it cannot be read, else those
     of all agents.
     """
-    here, first = [root for _, root in homes_here()], AGENTS[0].home.root()
+    here, first = [root for _, root in homes_here()], _target(AGENTS[0].home.root())
     return [first] if not here or _may_have_sessions(first) else here
 
 

@@ -107,6 +107,8 @@ def _print_usage_error(error: Any) -> int:
     words = getattr(getattr(error, "ctx", None), "command_path", unknown)
     text = message.replace("Value error, ", "").strip().rstrip(".")
     text = re.sub(r"\. Did you mean ('.*?')\?", r"; did you mean \1?", text)
+    text = re.sub(r"Input should be a valid integer.*", "wants a whole number", text)
+    text = text.replace("Input should be greater than or equal to", "wants a number of at least")
     text = f"{text[:1].lower()}{text[1:]}; `{words} --help` says more"
     return _print_error(text, code, in_json="--json" in sys.argv)
 

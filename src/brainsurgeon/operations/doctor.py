@@ -126,11 +126,17 @@ def _finding(trouble: Trouble) -> Finding:
     return Finding("note" if trouble.harmless else "error", trouble.what, trouble.advice)
 
 
+def _closed_store(path: str) -> Iterator[Finding]:
+    if os.path.exists(path) and not os.access(path, os.W_OK, effective_ids=True):
+        yield Finding("error", f"{path} cannot be written by this user", f"chmod 600 {path}")
+
+
 def _state_directory(settings: Settings) -> Iterator[Finding]:
     directory, missing = settings.state_dir, missing_store(settings)
     unwritable = database.why_not_writable(directory)
     if unwritable:
         yield Finding("error", unwritable, "make it writable for this user, or set state_dir")
+    yield from _closed_store(database.database_path(directory))
     for path, wanted in ((directory, 0o700), (database.database_path(directory), 0o600)):
         try:
             status = os.lstat(path)

@@ -381,18 +381,12 @@ def _unit_word(text: str) -> str:
 
 def homes(even_missing: Collection[str] = ()) -> list[FoundHome]:
     here = dict(homes_here())
+    places = {agent: here.get(agent) or agent.home.root() for agent in AGENTS}
     return [
-        FoundHome(
-            agent.title, _target(root), agent.home.note if agent in here else "no sessions yet"
-        )
-        for agent in AGENTS
-        if (root := agent.home.root()) and (agent in here or agent.title in even_missing)
-    ]  # fmt: skip
-
-
-def _target(root: str) -> str:
-    """Return the target of a link: a configured root must not be one."""
-    return os.path.realpath(root) if os.path.islink(root) else root
+        FoundHome(agent.title, root, agent.home.note if agent in here else "no sessions yet")
+        for agent, root in places.items()
+        if root and (agent in here or agent.title in even_missing)
+    ]
 
 
 def used_homes(settings: Settings) -> list[FoundHome]:

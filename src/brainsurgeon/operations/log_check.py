@@ -38,6 +38,8 @@ def check_log(settings: Settings, path: str) -> LogCheck:
 
     Raises UsageError if the file cannot be read.
     """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UsageError(f"{path}: not a regular file; name another file")
     try:
         file, unseen = _file(settings, os.path.realpath(path))
         with open_session(file, FORMATS) as session:
