@@ -18,7 +18,7 @@ from brainsurgeon.model.records import FileState, SessionRecord
 from brainsurgeon.model.session_files import Fingerprint, SessionFile, Unreadable
 from brainsurgeon.model.text import parts_of_title, readable
 from brainsurgeon.sessions.discovery import AnyOpen, discover, identity_of, open_to_show, session_at
-from brainsurgeon.sessions.row_listing import list_rows
+from brainsurgeon.sessions.row_listing import list_rows, why_unlisted
 from brainsurgeon.store import Store
 from brainsurgeon.store.catalogue import CERTAIN
 from brainsurgeon.store.database import path_text
@@ -230,7 +230,8 @@ def walk(settings: Settings, store: Store, *, with_former_roots: bool = False) -
     for record in missing:
         path = f"{record.path}/"
         above = (one for one in problems if path.startswith(f"{one.path.rstrip('/')}/"))
-        why = next((f"{problem.path}: {problem.reason}" for problem in above), doubt(record.root))
+        reasons = (f"{problem.path}: {problem.reason}" for problem in above)
+        why = next(reasons, "") or why_unlisted(record.path) or doubt(record.root)
         sessions.append(Session(record.title, record.path, None, record, unseen=why))
     return Walk(tuple(_joined(sessions)), tuple(problems))
 

@@ -24,7 +24,7 @@ from brainsurgeon.planning import retention as decide
 from brainsurgeon.rewrite import recover
 from brainsurgeon.rewrite.inspect import why_blocked
 from brainsurgeon.sessions.discovery import any_format, discover_at
-from brainsurgeon.sessions.row_listing import list_rows, out_of_sight
+from brainsurgeon.sessions.row_listing import list_rows, out_of_sight, why_unlisted
 from brainsurgeon.store import Store
 from brainsurgeon.store.database import path_text
 from brainsurgeon.store.expiry import Candidates, Sight
@@ -210,7 +210,7 @@ class _Run:
             is_there = record.id in search.found
             if not (is_there or record.displaced or _is_behind_link(record)):
                 # Of several hard links, discovery yields only one path.
-                is_there = os.path.lexists(record.path)
+                is_there = os.path.lexists(record.path) or bool(why_unlisted(record.path))
             if is_there and not record.displaced:
                 self._records[record.id] = record
 

@@ -18,6 +18,8 @@ from brainsurgeon.files import sqlite
 from brainsurgeon.files.sqlite import AgentDatabaseError, DatabaseState
 from brainsurgeon.model.session_files import Fingerprint, Root, SessionFile, Unreadable
 
+NOT_NAMED = "no agent has a database of this name; set the variable that named it (OPENCODE_DB)"
+
 
 def database_fingerprint(state: DatabaseState) -> Fingerprint:
     main, log = state.main, state.log
@@ -80,6 +82,14 @@ def out_of_sight(roots: Iterable[Root]) -> Callable[[str], bool]:
         return agent_directory not in seen and agents.keeps_rows(agent_directory)
 
     return hidden
+
+
+def why_unlisted(path: str) -> str:
+    """Return why the database of a recorded session is not listed although it is there, or ""."""
+    database = os.path.dirname(path)
+    if os.path.isfile(database) and not agents.is_database(database):
+        return f"{database}: {NOT_NAMED}"
+    return ""
 
 
 def layout_of(database: Database) -> Layout:

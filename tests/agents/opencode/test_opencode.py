@@ -13,8 +13,11 @@ from brainsurgeon.lookup.sessions import walk
 from brainsurgeon.model.entries import PLACEHOLDER
 from brainsurgeon.operations.doctor import doctor
 from brainsurgeon.operations.restore import How, restore, restore_all
+from brainsurgeon.operations.retention import retention
 from brainsurgeon.operations.sessions import summaries
 from brainsurgeon.operations.status import describe_databases, status
+from brainsurgeon.operations.store import purge
+from brainsurgeon.sessions.row_listing import NOT_NAMED
 from building.opencode import (
     CHILD,
     FORK,
@@ -401,6 +404,31 @@ def test_status_says_that_changes_rely_on_transactions(world):
     [root] = status(world.settings(), world.store, world.clock()).places.roots
 
     assert root.protocol == "transactions"
+
+
+def test_values_of_a_database_that_no_variable_names_any_more_are_kept(world, monkeypatch):
+    """A service without OPENCODE_DB does not list it. No value expires, and purge refuses."""
+    shutil.copy(world.path, work := world.root / "work.db")
+    world.write("DELETE FROM part")
+    world.write("UPDATE session SET id = 'other-' || id")
+    settings = world.settings(**RULES)
+    monkeypatch.setenv("XDG_DATA_HOME", str(world.root.parent))
+    monkeypatch.setenv("OPENCODE_DB", str(work))
+    monkeypatch.setattr("brainsurgeon.files.processes.boot_clock", lambda: world.clock.now)
+    extracted = world.scan(**RULES).values_extracted
+    retention(settings, world.store, clock=world.clock)
+    monkeypatch.delenv("OPENCODE_DB")
+
+    for _ in range(5):
+        world.clock.now += 10 * 86_400
+        retention(settings, world.store, clock=world.clock)
+
+    reasons = {one.reason for one in world.restore_all() if one.state != "nothing to undo"}
+    assert len(reasons) == 1
+    assert NOT_NAMED in reasons.pop()
+    assert not purge(settings).removed
+    monkeypatch.setenv("OPENCODE_DB", str(work))
+    assert sum(one.values_restored for one in world.restore_all()) == extracted > 0
 
 
 def test_copies_of_the_database_are_left_alone(world, monkeypatch):
