@@ -142,12 +142,16 @@ def test_dry_run_of_a_restore_foresees_its_errors(
     assert answers[0] == answers[1]
 
 
-def test_dry_run_of_a_restore_names_why_it_would_wait(world, conversation, pruned, path, clock):
+@pytest.mark.parametrize("words", [("ENTRY",), ("--all",), ("--run", "1")], ids=lambda w: w[0])
+def test_dry_run_of_a_restore_names_why_it_would_wait(
+    world, conversation, pruned, path, clock, words
+):
     """In an open turn, it prints the reason and records no request."""
     open_turn(path, conversation, clock)
-    result = program_for(world)("restore", pruned, "--dry-run")
+    words = [pruned if word == "ENTRY" else word for word in words]
+    result = program_for(world)("restore", *words, "--dry-run")
 
-    assert b"would wait (" in result.stdout
+    assert b"would wait (the last turn is open: a user message)" in result.stdout
     assert world.store.requests.count_open() == 0
 
 

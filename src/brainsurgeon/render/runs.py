@@ -311,7 +311,8 @@ def rollback(done: reports.RollbackReport, *, dry_run: bool = False) -> str:
         lines += session_restored(one, one.turns_unarchived, dry_run=dry_run)
         lines += [f"  {counted(n, 'value')}: {safe(why)}" for why, n in one.reasons.items()]
     states = Counter(session.state for session in done.sessions)
-    waits = f", {states['pending']} waiting until idle" if states["pending"] else ""
+    wait = "would wait" if dry_run else "waiting"
+    waits = f", {states['pending']} {wait} until idle" if states["pending"] else ""
     lines.append(
         f"{counted(len(done.sessions), 'session')} of run {done.undone.id} ({done.undone.command}, "
         f"{local(done.undone.at)}), {states['rolled back']} {'would be ' if dry_run else ''}"

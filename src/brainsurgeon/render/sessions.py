@@ -44,6 +44,8 @@ _BY = {
 
 
 _DONE = ("restored", "would be restored")  # really, or in a dry run
+_WOULD = {"restored": "would be restored", "rolled back": "would be rolled back",
+          "pending": "would wait", "failed": "would fail"}  # fmt: skip
 NOTHING = "nothing was written"
 
 
@@ -191,8 +193,8 @@ def session_restored(
     counts = ((answer.values_restored, "value"), (turns, "archive"))
     amounts = " and ".join(counted(number, unit) for number, unit in counts if number)
     done = f"{answer.state}, {amounts} restored" if amounts else answer.state
-    if dry_run and answer.state in ("restored", "rolled back"):
-        done = f"would be {answer.state}" + (f", {amounts}" if amounts else "")
+    if dry_run and answer.state in _WOULD:
+        done = _WOULD[answer.state] + (f", {amounts}" if amounts else "")
     reason = f" ({safe(answer.reason)})" if answer.reason else ""
     return [
         f"{safe(title(answer.session))}: {done}{reason}",
