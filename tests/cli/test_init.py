@@ -766,10 +766,12 @@ def test_init_as_json_is_one_document(newcomer):
     assert Path(answer["offers"][0]["steps"][0]["path"]).exists() is False
 
 
-def test_init_installs_completion_for_the_shell(newcomer):
+@pytest.mark.parametrize("data", [".local/share", "data"])
+def test_init_installs_completion_for_the_shell(newcomer, data):
     """In bash, a command line is completed after `init`, and `--undo` removes the file."""
-    newcomer.init("--yes", SHELL="/bin/bash")
-    script = newcomer.home / ".local/share/bash-completion/completions/brainsurgeon"
+    place = {} if data == ".local/share" else {"XDG_DATA_HOME": str(newcomer.home / data)}
+    newcomer.init("--yes", SHELL="/bin/bash", **place)
+    script = newcomer.home / data / "bash-completion/completions/brainsurgeon"
     words = "COMP_WORDS=(brainsurgeon doc) COMP_CWORD=1"
     completed = subprocess.run(
         ["bash", "-c", f'. "$1"; {words}; _brainsurgeon_completion "$2"; echo "$COMPREPLY"', "-",

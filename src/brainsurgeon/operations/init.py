@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from brainsurgeon.agents import AGENTS, INSTALLS, homes_here, with_files_beside
-from brainsurgeon.agents.agent import NAME, SKILL, Install
+from brainsurgeon.agents.agent import NAME, SKILL, Install, directory_named
 from brainsurgeon.config import (
     RootTable,
     Settings,
@@ -178,16 +178,19 @@ def set_up(
 
 def _completion(program: Command, record: Record) -> Iterator[FileStep]:
     """Yield the step for a shell that finds completions by the name of their file."""
-    directories = {"bash": "~/.local/share/bash-completion/completions/brainsurgeon",
-                   "fish": "~/.config/fish/completions/brainsurgeon.fish"}  # fmt: skip
     shell = os.path.basename(os.environ.get("SHELL", ""))
-    if not (path := directories.get(shell)):
+    if shell == "bash":
+        directory = directory_named("XDG_DATA_HOME", "~/.local/share")
+        path = f"{directory}/bash-completion/completions/brainsurgeon"
+    elif shell == "fish":
+        directory = directory_named("XDG_CONFIG_HOME", "~/.config")
+        path = f"{directory}/fish/completions/brainsurgeon.fish"
+    else:
         return
     with suppress(OSError, subprocess.TimeoutExpired):  # it can be installed later
         made = _call(("env", f"_BRAINSURGEON_COMPLETE=source_{shell}", *program), 20)
         if made.returncode == 0 and made.stdout:
-            where = os.path.expanduser(path)
-            yield _file_step(f"completion for {shell}", where, made.stdout, record)
+            yield _file_step(f"completion for {shell}", path, made.stdout, record)
 
 
 def _systemd(
