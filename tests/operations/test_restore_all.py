@@ -103,11 +103,15 @@ def moved(path, _conversation):
     return "moved"
 
 
-@pytest.mark.parametrize("change", [copied, copied_and_busy, hard_linked, moved])
+def opened(_path, _conversation):
+    return "s"
+
+
+@pytest.mark.parametrize("change", [copied, copied_and_busy, hard_linked, moved, opened])
 @pytest.mark.parametrize("pristine", [False, True])
 @pytest.mark.parametrize("what", ["entry", "all"])
 def test_dry_run_of_a_restore_foresees_its_errors(
-    world, conversation, path, clock, change, pristine, what
+    world, conversation, path, clock, other_process, change, pristine, what
 ):
     """It says what the restore says of a session that moved, waits or is not in the store yet."""
     ident = add_two_values(conversation)
@@ -117,6 +121,8 @@ def test_dry_run_of_a_restore_foresees_its_errors(
     world.store._connection.execute("UPDATE extractions SET blob_id = NULL, expired_at = 1, "
                                     "expired_why = 'x' WHERE path LIKE '%aggregated%'")  # fmt: skip
     session, settings, answers = change(path, conversation), world.settings(), []
+    if change is opened:
+        other_process.evaluate(f"globals().update(fd=os.open({str(path)!r}, os.O_RDONLY))")
     before = file_states(world.root), world.store._connection.total_changes
     for dry_run in (True, False):
         try:

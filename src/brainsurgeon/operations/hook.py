@@ -54,10 +54,10 @@ def advice(
 def refusal(settings: Settings, store: Store, path: str) -> str | None:
     """Return why the next prompt must not be sent, or None: by default, every prompt is sent."""
     most = settings.signals.max_session_cost_usd
-    file = discover_at(settings.root_directories(), os.path.realpath(path))
-    if not (settings.signals.stop_prompts and most and isinstance(file, SessionFile)):
+    if not (settings.signals.stop_prompts and most):
         return None
-    if excluded(file, settings):
+    file = discover_at(settings.root_directories(), os.path.realpath(path))
+    if not isinstance(file, SessionFile) or excluded(file, settings):
         return None
     with open_to_show(file) as session:
         if not isinstance(session, OpenFile):

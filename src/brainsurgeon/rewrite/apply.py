@@ -625,6 +625,17 @@ def _check_changeable(change: Change) -> None:
         check_mount(change.examined.session)
 
 
+def _check_applicable(change: Change) -> None:
+    """Raise the errors that `apply_quiet` would raise, as far as that can be known."""
+    _check_changeable(change)
+    session = change.examined.session
+    if change.plan.edits and isinstance(session, OpenFile):
+        try:
+            exchange.check_closed(session)
+        except RefusedError as why:
+            raise NotIdleError(str(why)) from why
+
+
 def apply_quiet(store: Store, change: Change, clock: Callable[[], float]) -> Rewrite | None:
     """Carry out a plan. Raises NotIdleError if all of it, or a part, has to wait."""
     _check_changeable(change)
@@ -700,7 +711,7 @@ def carry_out(
                 plan = _plan_of_requests(examined, at_work=at_work)
                 change = Change(examined, plan)
                 if dry_run:
-                    _check_changeable(change)
+                    _check_applicable(change)
                     return plan, None
                 return plan, apply_quiet(store, change, clock)
         except NotIdleError:
