@@ -1,6 +1,7 @@
 """Evidence of a session: its calls and their results, extracted or not, within a budget."""
 
 import json
+import re
 
 import pytest
 
@@ -169,6 +170,22 @@ def test_sub_agents_share_the_budget_of_their_session(tmp_path):
     with pytest.raises(UsageError):
         evidence(world, SESSION, subagents=True, turn=LAST)
     world.close()
+
+
+def test_sub_agent_that_cannot_be_read_is_named_once(world):
+    """Its line in the index has its title and the reason; the session's own calls follow."""
+    talk = Conversation("own")
+    talk.turn("own")
+    world.put("own.jsonl", talk.bytes())
+    world.put("child.jsonl", b"no session\n")
+    (world.directory / "sessions.json").write_text(json.dumps({
+        "agent:main:main": {"sessionId": "own"},
+        "agent:main:subagent:1": {"sessionId": "child", "spawnedBy": "agent:main:main"},
+    }))  # fmt: skip
+
+    line, _ = evidence(world, "own", subagents=True).index
+
+    assert re.fullmatch(r"main/child \[not read: (?!main/child).+\]", line)
 
 
 @pytest.mark.parametrize("place", ["main/sessions", "elsewhere"])

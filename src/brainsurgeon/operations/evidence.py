@@ -53,7 +53,7 @@ def evidence(
             except BrainsurgeonError as why:
                 if not source:
                     raise
-                unread.append(f"{readable(item.title)} [not read: {readable(str(why))}]")
+                unread.append(f"{readable(item.title)} [not read: {readable(why.reason)}]")
                 continue
             visible = tuple(owned(store, item, examined.records.extractions))
             records = replace(examined.records, extractions=visible)

@@ -42,7 +42,9 @@ def report(settings: Settings, store: Store, now: float, *, previews: bool = Fal
         if session.file and number < MOST_READ:
             try:
                 content = context(settings, store, session, now)
-            except (BrainsurgeonError, RefusedError, OSError) as why:
+            except BrainsurgeonError as why:
+                page = SessionPage(summary, deferred=why.reason)
+            except (RefusedError, OSError) as why:
                 reason = why.strerror or "" if isinstance(why, OSError) else str(why)
                 page = SessionPage(summary, deferred=reason)
             else:
