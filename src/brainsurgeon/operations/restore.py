@@ -57,7 +57,7 @@ from brainsurgeon.store.journal import LEAST_WAIT
 
 _TRY_AGAIN = 0.5  # seconds between two attempts
 _REDACTION_WAIT = 86_400.0  # seconds for which a redaction waits while the session is never idle
-_LATER = "the request waits, and its values are kept, until the session can be changed"
+_LATER = "; the request waits, and its values are kept, until the session can be changed"
 LOST = "the values are in another store; if it still exists, set state_dir to its directory"
 UNSEEN = "it may contain placeholders"
 ARCHIVED = "this archive is not changed; `brainsurgeon show` prints the original value"
@@ -184,7 +184,7 @@ def _carried_out(
             if lapses or not inspect.why_blocked(settings, store, file, now):
                 raise
             _wait_for(settings, store, file, requests, now)
-            raise FailedError(f"{why}; nothing was changed: {_LATER}") from why
+            raise FailedError(f"{why}{_LATER}") from why
 
 
 def _wait_for(
@@ -470,7 +470,7 @@ def _change(
         refused = isinstance(why, FailedError) and not (dry_run or is_archive(file))
         if refused and inspect.why_blocked(settings, store, file, request.asked_at):
             _record_pending(settings, store, file, request, reason)
-            reason = f"{reason}; {_LATER}"
+            reason = f"{reason}{_LATER}"
         return kind(title, "failed", reason=reason), None
 
 
