@@ -26,7 +26,8 @@ class Pauses(Struct, frozen=True):
     by_path: Mapping[str, Pause]
 
     def covers(self, path: str) -> bool:
-        return not {ALL, path, _place(path)}.isdisjoint(self.by_path)
+        places = (ALL, path, _place(path)) if self.by_path else ()
+        return any(place in self.by_path for place in places)
 
     def key(self) -> str:
         """Return a text that differs if other sessions are paused."""

@@ -252,8 +252,8 @@ def _beside(item: JsonObject, at: KeyPath, kind: str, time: float | None, raw: b
     info, stated = _counted(item), item | dict_or_empty(item.get("info"))
     usage = dict_or_empty(info.get("last_token_usage"))
     # Since 0.169; in front of the results, while a `token_count` is behind them.
-    answered = dict_or_empty(item.get("usage")) if kind == "token_usage_record" else {}
-    thought = weight.counts(answered, "reasoning_output_tokens")
+    answered = kind == "token_usage_record" and dict_or_empty(item.get("usage"))
+    thought = answered and weight.counts(answered, "reasoning_output_tokens")
     return Entry(
         0, ident=_ident(item) if listed else None, role="note" if listed else None, time=time,
         values=listed, call=_call(item, info, time) if is_event else None,

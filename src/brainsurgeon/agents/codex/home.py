@@ -59,8 +59,8 @@ def files_of(home: str, _moment: float) -> Mapping[str, Sequence[str]]:
 
 def newest_of(home: str, thread: str, moment: float) -> str:
     """Return the newest file of a thread, in which it goes on, or ""."""
-    paths = files_of(home, moment).get(thread, ())
-    return max(filter(thread_of, paths), key=page_of, default="")
+    paths = [one for one in files_of(home, moment).get(thread, ()) if not one.endswith(ARCHIVED)]
+    return paths[0] if len(paths) == 1 else max(paths, key=page_of, default="")
 
 
 class CodexHome(Home):

@@ -32,7 +32,7 @@ class CodexPresence(Presence):
         busy_check = super().busy_check(directory, path, clock, quiet, abandoned_after)
         if at := thread_of(path):
             newest = newest_of(*at, time.monotonic() // _MOMENT)
-            if page_of(newest) > page_of(path):
+            if newest != path and page_of(newest) > page_of(path):
                 busy_check = BusyCheck(
                     "the newest file of its thread",
                     lambda: _at_work(newest, clock(), quiet, abandoned_after),
