@@ -16,7 +16,7 @@ from brainsurgeon.files.reading import LineChangedError, ObstacleError, RefusedE
 from brainsurgeon.files.sqlite import DatabaseState
 from brainsurgeon.lookup.sessions import find_record, note_found, record_placeholders
 from brainsurgeon.model.plans import Edit, Outcome, Plan, Result
-from brainsurgeon.model.records import FileState
+from brainsurgeon.model.records import FileState, Records
 from brainsurgeon.model.reports import ScanReport, Watch
 from brainsurgeon.model.session_files import Fingerprint, NotIdleError, SessionFile, Unreadable
 from brainsurgeon.model.text import minute
@@ -338,8 +338,9 @@ class _Scan:
             if store and not file.in_database:
                 inspect.mend(file)
             quiet = inspect.examine_quiet(
-                self._settings, self._store, file, now, self._check, transcripts
-            )
+                self._settings, self._store, file, now, self._check, transcripts,
+                restores=self._memory.has_requests(file),
+            )  # fmt: skip
             examined = held.enter_context(quiet)
             if not has_agent_name(file):  # the walk could not read a leased file
                 raise NotIdleError(inspect.LEASED)
@@ -347,14 +348,15 @@ class _Scan:
             record = note_found(store, session) if store else find_record(self._store, session)
             examined.check_turn()
             examined = replace(examined, record=record)
-            records = examined.records
+            records, only_restores = _allowed(examined)
             relief = asked_relief(records) is not None
             in_memory = None if named or relief else examined.kept_in_memory()
             stays = self._pauses.covers(file.path) or inspect.excluded(file, self._settings)
-            extract = not (in_memory or stays)
+            extract = not (in_memory or stays or only_restores)
             planner = inspect.ExaminationPlanner(examined, records, extract, dry_run, hurries=named)
             weighed = plan_due(planner, self._check, dry_run=dry_run)
             planned = weighed.plan
+            _check_allowed(only_restores, records, planned)
             if in_memory:
                 deferred = planned.deferred if planned.edits else in_memory
                 planned = replace(planned, due_at=examined.abandoned_at, deferred=deferred)
@@ -501,6 +503,20 @@ class _Scan:
         if isinstance(file, Unreadable):
             return True
         return None if file is None else bool(why_blocked(self._settings, self._store, file, now))
+
+
+def _allowed(examined: inspect.Examination) -> tuple[Records, str | None]:
+    """Return the records, and why only their requests to restore may be carried out, or None."""
+    records, why = examined.records, inspect.only_restores(examined.session)
+    if why:
+        restores = tuple(one for one in records.requests if one.action == "restore")
+        records = replace(records, requests=restores)
+    return records, why
+
+
+def _check_allowed(only_restores: str | None, records: Records, plan: Plan) -> None:
+    if only_restores and not (records.requests and plan.only_restores):
+        raise ObstacleError(only_restores)
 
 
 def _without_change(

@@ -131,8 +131,13 @@ def check_touchable(session: AnyOpen, settings: Settings, *, restores: bool = Fa
         raise RefusedError('{}; databases = "engines" {}'.format(*engine))
     if obstacle := session.obstacle:
         raise ObstacleError(obstacle)
-    if isinstance(session, OpenRows) and not restores and (why := session.only_restores):
+    if not restores and (why := only_restores(session)):
         raise ObstacleError(why)
+
+
+def only_restores(session: AnyOpen) -> str | None:
+    """Return why only values may be restored in a session, or None."""
+    return session.only_restores if isinstance(session, OpenRows) else None
 
 
 def check_idle(session: AnyOpen, settings: Settings, silent: float, now: float) -> None:
@@ -332,12 +337,13 @@ def examine_closed(
 def examine_quiet(
     settings: Settings, store: Store, file: SessionFile, now: float,
     check_stop: Callable[[], None] = interruption.check, kept: Transcripts | None = None, *,
-    at_work: bool = False,
+    at_work: bool = False, restores: bool = False,
 ) -> Iterator[Examination]:  # fmt: skip
     """Examine a session. Raises NotIdleError or RefusedError if it may not be changed now.
 
-    With `at_work`, it may have changed just now. Before a change, the caller must also call
-    `check_turn` (not with `at_work`) and `check_mount`.
+    With `at_work`, it may have changed just now. With `at_work` or `restores`, it may be a session
+    of which only values may be restored (`only_restores`). Before a change, the caller must also
+    call `check_turn` (not with `at_work`) and `check_mount`.
     """
     if not at_work:
         _raise(changed_recently(_silent_for(store, file, now), settings.quiet))
@@ -346,7 +352,7 @@ def examine_quiet(
             raise NotIdleError("changed just now")
         session.keeper = None if kept is None else kept.transcript
         _ = session.form  # raises RefusedError if it is unknown, before an obstacle is reported
-        check_touchable(session, settings, restores=at_work)
+        check_touchable(session, settings, restores=at_work or restores)
         yield examine_open(settings, store, session, now)
 
 

@@ -199,10 +199,16 @@ def test_restore_takes_effect_within_a_turn(world):
     )
 
 
-def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world):
-    """Its thinking is in no row yet. It comes back with the next scan after the turn."""
+@pytest.mark.parametrize("is_second", [False, True])
+def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world, is_second):
+    """Its thinking is in no row yet. The value comes back with the next scan after the turn.
+
+    So it does in a session that opencode 2 continued, which is not pruned any more.
+    """
     original = world.data(OUTPUT)
     world.scan(**RULES)
+    if is_second:
+        world.write("INSERT INTO session_message VALUES ('1', ?, 'user', 1, 1, 1, '{}')", WHOLE)
     pruned = world.data(OUTPUT)
     now = int(world.clock.now * 1000)
     model = {"providerID": "anthropic", "modelID": "claude-opus-5-5"}
@@ -220,6 +226,7 @@ def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world):
     world.clock.now += 300
     world.scan(**RULES)
     assert world.data(OUTPUT)["state"] == original["state"]
+    assert world.store.requests.count_open() == 0
 
 
 @pytest.mark.parametrize("model", ["gpt-5.5", "claude-opus-5-5"])
