@@ -580,9 +580,11 @@ def test_end_of_a_pause_tells_whether_there_was_one(cli):
     ]  # fmt: skip
 
     assert [lines[0] for lines in outputs[2:]] == [
-        "the pause is ended", "no pause was ended", "the pause is ended; scans extract again",
+        "the pause is ended",
+        "no pause was ended",
+        "the pause is ended; scans extract again, restored values 10 min after their restore",
         "nothing was paused",
-    ]  # fmt: skip
+    ]
     assert [len(lines) for lines in outputs] == [1, 2, 2, 2, 1, 1]
 
 

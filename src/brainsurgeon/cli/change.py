@@ -204,7 +204,8 @@ def pause(
         if end:
             before = operations.pause.pauses(store, now).listed()
             left = operations.pause.end(settings, store, now, sessions=session or ())
-            text = partial(render.runs.pause_ended, ended=left != before)
+            keep = settings.keep_after_restore
+            text = partial(render.runs.pause_ended, ended=left != before, keep=keep)
         else:
             text = partial(render.runs.pauses)
             left = operations.pause.pause(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from brainsurgeon import __version__
 from brainsurgeon.model import reports
 from brainsurgeon.model.plans import Amounts, Outcome, Plan
-from brainsurgeon.model.text import about, ago, bytes_, counted
+from brainsurgeon.model.text import about, ago, bytes_, counted, lasting
 from brainsurgeon.model.text import readable as safe
 from brainsurgeon.model.turns import archived_text
 from brainsurgeon.render import turns
@@ -111,9 +111,11 @@ def pauses(listed: Sequence[reports.Pause]) -> str:
     return "\n".join(paused(listed))
 
 
-def pause_ended(left: Sequence[reports.Pause], *, ended: bool) -> str:
+def pause_ended(left: Sequence[reports.Pause], *, ended: bool, keep: float) -> str:
+    """Return what `pause --end` did. A restored value stays for `keep` seconds."""
+    later = f", restored values {lasting(keep)} after their restore" if keep else ""
     if ended:
-        first_line = "the pause is ended" + ("" if left else "; scans extract again")
+        first_line = "the pause is ended" + ("" if left else f"; scans extract again{later}")
     else:
         first_line = "no pause was ended" if left else "nothing was paused"
     return "\n".join([first_line, *paused(left)])
