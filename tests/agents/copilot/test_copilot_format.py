@@ -115,7 +115,7 @@ def open_turn(*kinds):
         (["answer", "sub:assistant.turn_end"], True),
     ],
 )  # fmt: skip
-def test_a_turn_ends_with_the_end_of_an_answer_a_stop_or_an_error(kinds, is_open):
+def test_a_turn_ends_with_its_last_event(kinds, is_open):
     """A reply without a call is one, even without a text. Events of sub-agents change nothing."""
     assert bool(open_turn(*kinds)) == is_open
 

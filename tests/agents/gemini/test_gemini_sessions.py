@@ -245,7 +245,7 @@ def test_names_have_the_project_and_the_beginning_of_the_id(gemini):
     assert (gemini.place / "checkpoint-one.json").read_text() == old
 
 
-def test_older_files_and_saved_conversations_are_archives_in_this_home_only(gemini):
+def test_older_files_are_archives_in_this_home_only(gemini):
     """A placeholder in them holds its value, and a restore names it; elsewhere, none is read."""
     text = json.dumps({"sessionId": "s", "messages": [{"text": "[[extracted-x]]"}]}, indent=2)
     paths = [
@@ -301,7 +301,7 @@ def test_a_copy_in_another_project_needs_unique_ids(gemini, call, comes_back):
 
 
 @pytest.mark.parametrize(("project", "comes_back"), [("demo", True), ("other", False)])
-def test_numbered_ids_in_a_copy_come_back_before_its_first_scan(gemini, project, comes_back):
+def test_numbered_ids_in_a_copy_come_back_unscanned(gemini, project, comes_back):
     """In the same project, each result gets its own bytes back, and not those of another session.
 
     In another project, where other calls may have the ids, none gets any.

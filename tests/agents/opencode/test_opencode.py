@@ -200,7 +200,7 @@ def test_restore_takes_effect_within_a_turn(world):
 
 
 @pytest.mark.parametrize("is_second", [False, True])
-def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world, is_second):
+def test_restore_waits_for_an_answer_that_may_be_signed(world, is_second):
     """Its thinking is in no row yet. The value comes back with the next scan after the turn.
 
     So it does in a session that opencode 2 continued, which is not pruned any more.
@@ -230,7 +230,7 @@ def test_restore_waits_while_an_answer_may_be_signed_with_the_request(world, is_
 
 
 @pytest.mark.parametrize("model", ["gpt-5.5", "claude-opus-5-5"])
-def test_dry_run_of_a_restore_foresees_whether_it_waits_for_a_turn(world, model):
+def test_dry_run_of_a_restore_foresees_its_wait(world, model):
     """Within a turn, it says the same as the restore, for a part and for a session."""
     world.scan(**RULES)
     now = int(world.clock.now * 1000)
@@ -413,7 +413,7 @@ def test_status_says_that_changes_rely_on_transactions(world):
     assert root.protocol == "transactions"
 
 
-def test_values_of_a_database_that_no_variable_names_any_more_are_kept(world, monkeypatch):
+def test_values_of_a_database_out_of_sight_are_kept(world, monkeypatch):
     """A service without OPENCODE_DB does not list it. No value expires, and purge refuses."""
     shutil.copy(world.path, work := world.root / "work.db")
     world.write("DELETE FROM part")
