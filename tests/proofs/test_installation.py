@@ -350,32 +350,45 @@ def account_to_release(tmp_path):
     return account
 
 
-@pytest.mark.timeout(1200)  # seconds: it downloads packages, on a busy machine, too
-def test_release_is_built_and_tried_but_not_uploaded(account_to_release):
-    """A tree with changes or without a dated release in the changelog is refused.
+COMMIT = "git add -A && git commit --quiet -m release && "
+RELEASE = "sh deploy/release.sh"
 
-    A release prunes and restores samples, and prints the commands that upload and tag it.
-    """
-    account, release = account_to_release, "sh deploy/release.sh"
-    commit = "git add -A && git commit --quiet -m release && "
+
+def dated(account, date):
+    """Write the date of the version's release into the changelog; return the version."""
     version = re.search(r'\nversion = "(.*)"', (TOP / "pyproject.toml").read_text())[1]
     changelog = account.clone / "deploy" / "docs" / "changelog.md"
-    text = re.sub(r"\n## .*", f"\n## {version} (not released yet)", changelog.read_text(), count=1)
+    text = re.sub(r"\n## .*", f"\n## {version} ({date})", changelog.read_text(), count=1)
     changelog.write_text(text)
+    return version
 
-    changed = account.types(release)
-    undated = account.types(commit + release)
-    changelog.write_text(text.replace("not released yet", "2026-12-01"))
-    done = account.types(commit + release)
 
-    assert changed.returncode == undated.returncode == 1
+def test_release_needs_a_clean_tree_a_dated_version_and_no_tag(account_to_release):
+    """A tree with changes, a version without a date, and one with a tag are refused."""
+    account = account_to_release
+    version = dated(account, "not released yet")
+    changed = account.types(RELEASE)
+    undated = account.types(COMMIT + RELEASE)
+    dated(account, "2026-12-01")
+    again = account.types(f"{COMMIT}git tag v{version} && {RELEASE}")
+
+    assert changed.returncode == undated.returncode == again.returncode == 1
     assert "no release: commit these files" in changed.stderr
     assert f"needs a heading '## {version} (date)'" in undated.stderr
+    assert f"the tag v{version} exists" in again.stderr
+
+
+@pytest.mark.long(proves=("cli",))
+@pytest.mark.timeout(1200)  # seconds: it downloads packages, on a busy machine, too
+def test_release_is_built_and_tried_but_not_uploaded(account_to_release):
+    """It prunes and restores samples, and prints the commands that upload and tag it."""
+    account = account_to_release
+    version = dated(account, "2026-12-01")
+    done = account.types(COMMIT + RELEASE)
+
     assert done.returncode == 0, done.stderr
     assert " extracted, " in done.stdout
     assert f"git tag --annotate v{version}" in done.stdout
     upload = re.search("twine upload (.*)", done.stdout)[1].split()
     assert all((account.clone / name).is_file() for name in upload)
     assert account.types("git status --porcelain; git tag").stdout == ""
-    again = account.types(f"git tag v{version} && {release}")
-    assert f"the tag v{version} exists" in again.stderr
