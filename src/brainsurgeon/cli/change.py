@@ -160,9 +160,8 @@ def _restore_all(
     if overfull:
         notify(render.sessions.overfull(overfull))
     named = [session] if session else []
-    paused = (
-        pristine and not dry_run and any(True for _ in store.sessions.all())
-    )  # else nothing can come back
+    has_sessions = any(True for _ in store.sessions.all())  # else nothing can come back
+    paused = pristine and not dry_run and has_sessions
     if paused:
         operations.pause.pause(settings, store, time.time(), sessions=named)
     quiet = options.given.json or session is not None

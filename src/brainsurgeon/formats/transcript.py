@@ -72,7 +72,7 @@ class Transcript:
         self.chain = self.form.chain(self.entries)
 
     def _name_models(self, start: int) -> None:
-        """Name the models of calls from an index on, which only entries before them name."""
+        """Fill in the models of calls from an index on, which only entries before them name."""
         model = next((one.model for one in reversed(self.entries[:start]) if one.model), None)
         for index in range(start, len(self.entries)):
             entry = self.entries[index]
