@@ -127,7 +127,7 @@ def _finding(trouble: Trouble) -> Finding:
 
 
 def _closed_store(path: str) -> Iterator[Finding]:
-    if os.path.exists(path) and not os.access(path, os.W_OK, effective_ids=True):
+    if os.path.exists(path) and not database.has_access(path, os.W_OK):
         yield Finding("error", f"{path} cannot be written by this user", f"chmod 600 {path}")
 
 

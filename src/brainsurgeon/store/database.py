@@ -67,7 +67,7 @@ _WRAP = 1 << 64
 _Record = TypeVar("_Record", bound=Struct)
 
 
-def _has_access(path: str, mode: int) -> bool:
+def has_access(path: str, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
@@ -79,7 +79,7 @@ def _nearest_existing(path: str) -> str:
 
 def why_not_writable(directory: str) -> str | None:
     above = _nearest_existing(directory)
-    if _has_access(above, os.W_OK | os.X_OK):
+    if has_access(above, os.W_OK | os.X_OK):
         return None
     if above == directory:
         return f"{directory} cannot be written by this user"
@@ -331,7 +331,7 @@ def explain(error: sqlite3.Error, directory: str) -> BrainsurgeonError:
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path}: another process is writing to the store; try again")
     if code.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-        refused = os.path.lexists(path) and not _has_access(path, os.R_OK | os.W_OK)
+        refused = os.path.lexists(path) and not has_access(path, os.R_OK | os.W_OK)
         why = "this user may not open it (Permission denied)" if refused else code
         return StoreAccessError(
             f"{path} cannot be opened or written: {why}; it was left as it is. Run as the user "
